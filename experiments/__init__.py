@@ -1,0 +1,1 @@
+"""One folder per question: a sweep, its figures, its finding."""

@@ -1,0 +1,1 @@
+"""Which queue order serves best, and from which load on?"""

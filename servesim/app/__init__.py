@@ -1,0 +1,1 @@
+"""The application: configuration in, objects built, one result row and files out."""

@@ -1,0 +1,131 @@
+"""From a composed configuration to the objects of one run."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from servesim import checks
+from servesim.cost.base import CostModel
+from servesim.deployment import Deployment
+from servesim.errors import ServesimError, SettingError, UnknownChoiceError
+from servesim.kv.capacity import KVBudget, KVSettings
+from servesim.metrics.base import Metric
+from servesim.policies.order.base import Order
+from servesim.policies.predictor.base import Predictor
+from servesim.scheduler.base import CacheSize, EngineSetup, Profile
+from servesim.workload.base import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything one run is made of.
+
+    Attributes:
+        labels: chosen option of each config group, e.g. {"policies/order": "fcfs"}.
+        until_s: when to cut the run, seconds; None runs to the end.
+    """
+
+    seed: int
+    deployment: Deployment
+    kv: KVSettings
+    profile: Profile
+    order: Order
+    predictor: Predictor
+    workload: Workload
+    cost: CostModel
+    metrics: Mapping[str, Metric]
+    max_model_len: int | None
+    until_s: float | None
+    labels: Mapping[str, str]
+
+    def budget(self) -> KVBudget:
+        """KV blocks and the terms they come from."""
+        return self.kv.budget(self.deployment)
+
+    def engine(self, budget: KVBudget) -> EngineSetup:
+        """What the engine profile is started with.
+
+        `max_model_len: null` is the model's longest context or, if less, what the cache holds
+        (vLLM's `--max-model-len auto`).
+        """
+        longest = self.max_model_len
+        if longest is None:
+            longest = min(self.deployment.model.max_position_embeddings, budget.kv_cache_tokens)
+        cache = CacheSize(budget.num_gpu_blocks, self.kv.block_size, self.kv.enable_prefix_caching)
+        return EngineSetup(self.deployment.gpu, cache, longest, self.order)
+
+
+def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
+    """Build the objects that a composed configuration names.
+
+    Raises:
+        ServesimError: one line that names the setting by its full path.
+    """
+    checks.whole("seed", cfg.seed)
+    if cfg.max_model_len is not None:
+        checks.whole("max_model_len", cfg.max_model_len, at_least=2)
+    if cfg.until_s is not None:
+        checks.positive("until_s", cfg.until_s)
+    deployment = Deployment(
+        model=_make(cfg, "model"),
+        gpu=_make(cfg, "hardware"),
+        tp=cfg.tp,
+        dtype=cfg.dtype,
+        kv_dtype=cfg.kv_dtype,
+    )
+    return Setup(
+        seed=cfg.seed,
+        deployment=deployment,
+        kv=_make(cfg, "kv"),
+        profile=_make(cfg, "scheduler"),
+        order=_make(cfg, "policies.order"),
+        predictor=_make(cfg, "policies.predictor"),
+        workload=_make(cfg, "workload"),
+        cost=_make(cfg, "cost"),
+        metrics=_make(cfg, "metrics"),
+        max_model_len=cfg.max_model_len,
+        until_s=cfg.until_s,
+        labels={k: v for k, v in labels.items() if not k.startswith("hydra/") and v},
+    )
+
+
+def _make(cfg: DictConfig, node: str) -> Any:
+    """Instantiate one node; what goes wrong is told under the node's full name."""
+    config = OmegaConf.select(cfg, node)
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise SettingError(f"{node}.{missing[0]}", None, "must be given")
+    try:
+        return instantiate(config, _convert_="all")
+    except InstantiationException as error:
+        raise _reworded(error, node) from error
+
+
+def _reworded(error: InstantiationException, node: str) -> ServesimError:
+    cause, text = error.__cause__, str(error)
+    found = re.search(r"full_key: (\S+)", text)
+    where = found.group(1) if found else node
+    if isinstance(cause, SettingError):
+        return cause.within(where)
+    if isinstance(cause, UnknownChoiceError):
+        return UnknownChoiceError(f"{where}.{cause.what}", cause.value, cause.known)
+    if isinstance(cause, ServesimError):
+        return cause
+    if isinstance(cause, TypeError):
+        return SettingError(where, "...", _type_error(str(cause)))
+    first_line = text.splitlines()[0]
+    return ServesimError(f"{where}: {first_line}" + (f" ({cause})" if cause else ""))
+
+
+def _type_error(text: str) -> str:
+    """`unexpected keyword argument 'x'` and the like, without Python's words around it."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", text)
+    if found:
+        return f"has no setting '{found.group(1)}'"
+    found = re.search(r"missing \d+ required [\w-]* ?arguments?: (.*)", text)
+    return f"lacks {found.group(1)}" if found else text

@@ -1,0 +1,105 @@
+"""What the tokens of a request are, as far as a prefix cache cares.
+
+A prefix cache asks one thing of a full block: is it, and all before it, equal to one seen
+earlier? So content answers with keys, one per full block, prompt and reply alike: two keys are
+equal exactly when all tokens from the start through that block are equal (vLLM's chained block
+hash, engines such as SGLang's radix tree at page granularity).
+"""
+
+import hashlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from servesim.errors import SettingError
+
+
+class Content(Protocol):
+    """The tokens of one request, known only by which prefixes equal which."""
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """Keys of blocks `first` … `last - 1` of request `rid`, cut at `block_size` tokens."""
+
+
+def _own(rid: int, first: int, last: int) -> list[Hashable]:
+    return [("own", rid, i) for i in range(first, last)]
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """Tokens that no other request has."""
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """Keys that equal no other request's."""
+        return _own(rid, first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """The first `tokens` tokens are those of prefix `group`; the rest is the request's own."""
+
+    group: int
+    tokens: int
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """Group keys for the blocks wholly inside the shared part, own keys after it."""
+        shared = min(last, max(first, self.tokens // block_size))
+        keys: list[Hashable] = [("prefix", self.group, i) for i in range(first, shared)]
+        return keys + _own(rid, shared, last)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceBlocks:
+    """Chained block ids from a trace: id i stands for all tokens through its i-th block.
+
+    `ids` may run on into the reply, whose blocks then can be hit by a later turn.
+    """
+
+    ids: tuple[int, ...]
+    block_size: int
+
+    def check(self, block_size: int) -> None:
+        """Refuse an engine block size at which the trace's ids say nothing."""
+        if block_size % self.block_size and self.block_size % block_size:
+            raise SettingError(
+                "block_size",
+                block_size,
+                f"the trace has ids per {self.block_size} tokens: the engine's block must be a "
+                f"multiple or a divisor of that; nearest: {self.block_size}",
+            )
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """The id of the last trace block inside each block (or a part of one)."""
+        self.check(block_size)
+        if block_size >= self.block_size:
+            per_block = block_size // self.block_size
+            known = min(last, max(first, len(self.ids) // per_block))
+            ends = range(first, known)
+            keys: list[Hashable] = [("trace", self.ids[(i + 1) * per_block - 1], 0) for i in ends]
+        else:
+            parts = self.block_size // block_size
+            known = min(last, max(first, len(self.ids) * parts))
+            keys = [("trace", self.ids[i // parts], i % parts) for i in range(first, known)]
+        return keys + _own(rid, known, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids themselves, prompt and the reply that will be sampled."""
+
+    ids: tuple[int, ...]
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """Chained digests; blocks beyond the given ids are the request's own."""
+        known = min(last, len(self.ids) // block_size)
+        keys: list[Hashable] = list(_chain(self.ids, known, block_size)[first:])
+        return keys + _own(rid, max(first, known), last)
+
+
+def _chain(ids: Sequence[int], num_blocks: int, block_size: int) -> list[bytes]:
+    digests, parent = [], b""
+    for i in range(num_blocks):
+        block = repr(ids[i * block_size : (i + 1) * block_size]).encode()
+        parent = hashlib.blake2b(parent + block, digest_size=16).digest()
+        digests.append(parent)
+    return digests

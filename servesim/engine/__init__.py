@@ -1,0 +1,1 @@
+"""The simulation loop; the only place that knows SimPy."""

@@ -1,0 +1,1 @@
+"""What it is served on: GPUs and their links."""

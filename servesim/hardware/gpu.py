@@ -1,0 +1,39 @@
+"""A GPU as a roofline sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from servesim import checks
+from servesim.errors import UnknownChoiceError
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """Data-sheet figures of one accelerator.
+
+    Attributes:
+        name: as the vendor writes it.
+        memory_gib: memory that the driver reports, GiB.
+        memory_bandwidth_gb_s: GB/s (10**9).
+        dense_tflops: peak dense matrix throughput by dtype, TFLOP/s, without sparsity.
+        link_gb_s: bandwidth to the other ranks of a tensor-parallel group, GB/s per direction.
+    """
+
+    name: str
+    memory_gib: float
+    memory_bandwidth_gb_s: float
+    dense_tflops: Mapping[str, float]
+    link_gb_s: float
+
+    def __post_init__(self) -> None:
+        for field in ("memory_gib", "memory_bandwidth_gb_s", "link_gb_s"):
+            checks.positive(field, getattr(self, field))
+        for dtype, tflops in self.dense_tflops.items():
+            checks.positive(f"dense_tflops.{dtype}", tflops)
+
+    def tflops(self, dtype: str) -> float:
+        """Peak for `dtype`; fp16 and bf16 run at one rate."""
+        key = "bf16" if dtype == "fp16" else dtype
+        if key not in self.dense_tflops:
+            raise UnknownChoiceError(f"dtype for {self.name}", dtype, self.dense_tflops)
+        return self.dense_tflops[key]

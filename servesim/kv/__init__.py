@@ -1,0 +1,1 @@
+"""KV-cache memory: capacity, blocks, prefix cache."""

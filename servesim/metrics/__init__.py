@@ -1,0 +1,1 @@
+"""Definitions of what is reported, over records only."""

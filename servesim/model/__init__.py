@@ -1,0 +1,1 @@
+"""What is served: layer layouts and what follows from them."""

@@ -1,0 +1,1 @@
+"""Small choices that a researcher swaps: here queue orders and length predictors."""

@@ -1,0 +1,1 @@
+"""Queue orders: which waiting request is next. One file and one YAML each."""

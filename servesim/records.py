@@ -1,0 +1,252 @@
+"""Frozen facts that the layers hand to each other. No behaviour lives here.
+
+`Work` and `StepTime` are named tuples because one is made per scheduled request or step, and a
+frozen dataclass costs three times as much to make.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from servesim.content import Content, Unique
+
+_UNIQUE = Unique()
+
+Status = Literal["finished", "rejected", "unfinished", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the workload made it.
+
+    Attributes:
+        rid: number in the workload, from 0.
+        arrival_ps: intended arrival, picoseconds from the start of the run.
+        prompt_tokens: prompt length.
+        output_tokens: length at which the reply would end by itself (EOS). No policy sees it.
+        max_tokens: cap on the reply; the reply has min(output_tokens, max_tokens) tokens.
+        priority: vLLM's sense, lower is more urgent.
+        content: which prefixes it shares with other requests.
+        name: the trace's own id, or "".
+        tenant: who sent it, or "".
+    """
+
+    rid: int
+    arrival_ps: int
+    prompt_tokens: int
+    output_tokens: int
+    max_tokens: int
+    priority: int = 0
+    content: Content = _UNIQUE
+    name: str = ""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A waiting request as a queue order may see it: no engine handles, no true length.
+
+    Attributes:
+        rid: request number.
+        arrived_s: arrival, seconds.
+        arrival_order: how many requests reached this engine before it.
+        prompt_tokens: prompt length.
+        generated_tokens: tokens sampled before a preemption, 0 for a new request.
+        predicted_tokens: predicted reply length; what the predictor says, not the truth.
+        priority: lower is more urgent.
+        tenant: who sent it.
+        requeued: 0 for a new request; else the number of the preemption that put it back
+            (1 for the engine's first), so that the latest victim has the largest.
+    """
+
+    rid: int
+    arrived_s: float
+    arrival_order: int
+    prompt_tokens: int
+    generated_tokens: int
+    predicted_tokens: float
+    priority: int
+    tenant: str
+    requeued: int
+
+
+class Work(NamedTuple):
+    """What one request does in one step.
+
+    Attributes:
+        rid: request number.
+        num_tokens: tokens run through the model, drafts included.
+        num_computed: tokens whose KV is in the cache before the step.
+        num_drafts: of `num_tokens`, drafts to verify.
+        samples: whether the step reaches the request's last known token and so samples.
+    """
+
+    rid: int
+    num_tokens: int
+    num_computed: int
+    num_drafts: int
+    samples: bool
+
+
+class Admission(NamedTuple):
+    """A request that left the waiting queue in this step.
+
+    Attributes:
+        rid: request number.
+        cached_tokens: tokens found in the prefix cache.
+        resumed: whether it comes back from a preemption.
+    """
+
+    rid: int
+    cached_tokens: int
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass: what the scheduler decided, in the engine's order.
+
+    Attributes:
+        work: the batch.
+        admitted: requests that left the waiting queue.
+        preempted: requests that lost their blocks, in the order in which they did.
+        recomputed: (rid, tokens) for work on tokens whose KV a preemption had thrown away.
+    """
+
+    work: tuple[Work, ...]
+    admitted: tuple[Admission, ...] = ()
+    preempted: tuple[int, ...] = ()
+    recomputed: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the whole batch."""
+        return sum(w.num_tokens for w in self.work)
+
+
+class Emission(NamedTuple):
+    """Tokens that one request streamed at the end of one step."""
+
+    rid: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step brought: tokens by request, and which requests ended with it."""
+
+    emitted: tuple[Emission, ...]
+    finished: tuple[int, ...]
+
+
+class StepTime(NamedTuple):
+    """Duration of a step.
+
+    Attributes:
+        duration_ps: picoseconds, rounded once, here.
+        outside: names of the axes on which the step lies outside the fitted range.
+    """
+
+    duration_ps: int
+    outside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step as it happened; a row of steps.parquet."""
+
+    start_ps: int
+    duration_ps: int
+    num_seqs: int
+    num_prefill_seqs: int
+    prefill_tokens: int
+    decode_tokens: int
+    num_waiting: int
+    num_preempted: int
+    kv_blocks_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request as it went; a row of requests.parquet. Times are picoseconds, or None."""
+
+    rid: int
+    name: str
+    tenant: str
+    priority: int
+    status: Status
+    reason: str
+    prompt_tokens: int
+    output_tokens: int
+    requested_tokens: int
+    arrival_ps: int
+    sent_ps: int
+    queued_ps: int | None
+    scheduled_ps: int | None
+    first_token_ps: int | None
+    last_token_ps: int | None
+    cached_tokens: int
+    recomputed_tokens: int
+    draft_tokens: int
+    accepted_tokens: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """Sums over the steps of a run; times are picoseconds.
+
+    Attributes:
+        steps: steps run.
+        busy_ps: their total duration.
+        tokens: tokens through the model.
+        seqs: requests in the batches, summed over steps.
+        seq_ps: requests in the batch times step duration.
+        block_ps: KV blocks held times step duration.
+        max_blocks: most KV blocks held.
+        max_seqs: largest batch.
+        outside_any: steps outside the cost model's fitted range on some axis.
+        outside: steps outside it, by axis.
+    """
+
+    steps: int
+    busy_ps: int
+    tokens: int
+    seqs: int
+    seq_ps: int
+    block_ps: int
+    max_blocks: int
+    max_seqs: int
+    outside_any: int
+    outside: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixStats:
+    """Prefix-cache statistics as the engine counts them, tokens."""
+
+    queries: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What happened in one run; all that a metric may look at.
+
+    Attributes:
+        requests: one record per request of the load, by number.
+        itl_ps: gaps between streamed tokens of a request, picoseconds → how often.
+        totals: sums over steps.
+        steps: a record per step, where they were kept.
+        prefix_stats: prefix-cache totals.
+        kv_blocks: blocks that requests can hold.
+        end_ps: end of the last step, or of the run where it was cut.
+    """
+
+    requests: tuple[RequestRecord, ...]
+    itl_ps: Mapping[int, int]
+    totals: StepTotals
+    steps: tuple[StepRecord, ...]
+    prefix_stats: PrefixStats
+    kv_blocks: int
+    end_ps: int

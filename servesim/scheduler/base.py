@@ -1,0 +1,89 @@
+"""The seam for engine profiles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from servesim import checks
+from servesim.hardware.gpu import GPU
+from servesim.policies.order.base import Order
+from servesim.records import PrefixStats, Request, StepOutcome, StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """The KV cache as the engine sees it.
+
+    Attributes:
+        num_gpu_blocks: blocks, the null block included.
+        block_size: tokens per block.
+        enable_prefix_caching: whether full blocks are findable by content.
+    """
+
+    num_gpu_blocks: int
+    block_size: int
+    enable_prefix_caching: bool
+
+    def __post_init__(self) -> None:
+        checks.whole("num_gpu_blocks", self.num_gpu_blocks, at_least=2)
+        checks.whole("block_size", self.block_size, at_least=1)
+        checks.flag("enable_prefix_caching", self.enable_prefix_caching)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """All that an engine profile is started with besides its own settings."""
+
+    gpu: GPU
+    cache: CacheSize
+    max_model_len: int
+    order: Order
+
+    def __post_init__(self) -> None:
+        checks.whole("max_model_len", self.max_model_len, at_least=2)
+
+
+class Scheduler(Protocol):
+    """One engine's scheduler in one run. `schedule` and `update` alternate."""
+
+    @property
+    def num_running(self) -> int:
+        """Admitted requests, those in mid-prefill included."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the waiting queue, preempted ones included."""
+
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks that requests can hold."""
+
+    @property
+    def kv_blocks_used(self) -> int:
+        """Blocks held by requests."""
+
+    @property
+    def prefix_stats(self) -> PrefixStats:
+        """Totals so far."""
+
+    def reject_reason(self, request: Request) -> str | None:
+        """Why the engine's front end refuses the request, or None. Ask before `add`."""
+
+    def add(self, request: Request, predicted_tokens: float) -> None:
+        """Put a request into the waiting queue."""
+
+    def schedule(self, now_ps: int) -> StepPlan:
+        """Decide one step. `now_ps` is for orders that change with time, and for nothing else."""
+
+    def update(self, plan: StepPlan, accepted: Mapping[int, int]) -> StepOutcome:
+        """Take the step's tokens in: one per sampling request plus its accepted drafts."""
+
+
+class Profile(Protocol):
+    """An engine's settings; a value whose fields are its YAML."""
+
+    def start(self, setup: EngineSetup) -> Scheduler:
+        """A scheduler with empty queues."""
+
+    def describe(self, setup: EngineSetup) -> str:
+        """Engine, release and the limits in force, for the summary."""

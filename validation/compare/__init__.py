@@ -1,0 +1,1 @@
+"""Measured against simulated: one comparison for every command that needs one."""

@@ -1,0 +1,1 @@
+"""Step-by-step comparison of servesim's schedulers with traces of real ones."""

@@ -1,0 +1,1 @@
+"""A real serving run beside its simulation."""

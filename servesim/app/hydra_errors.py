@@ -38,11 +38,13 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
 
 
 def _unknown_option(error: MissingConfigException) -> ServesimError:
-    name = error.missing_cfg_file or ""
+    found = re.search(r"Could not (?:load|find) '([^']+)'", str(error))
+    name = error.missing_cfg_file or (found.group(1) if found else "")
     group, _, option = name.rpartition("/")
-    if not group or error.options is None:
+    if not group:
         return ServesimError(_one_line(str(error)))
-    return UnknownChoiceError(group, option.removesuffix(".yaml"), error.options)
+    options = error.options or [p.stem for p in (conf_dir() / group).glob("*.yaml")]
+    return UnknownChoiceError(group, option.removesuffix(".yaml"), options)
 
 
 def _bad_override(error: ConfigCompositionException, overrides: Sequence[str]) -> ServesimError:
@@ -59,7 +61,7 @@ def _bad_override(error: ConfigCompositionException, overrides: Sequence[str]) -
 
 def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
     """Name the deepest part that exists and the settings that it has."""
-    config = _default_config([o for o in overrides if not o.lstrip("+~").startswith(key)])
+    config = _config_without(key, overrides)
     path = key.split(".")
     for depth in range(len(path) - 1, -1, -1):
         parent = ".".join(path[:depth])
@@ -70,14 +72,16 @@ def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
     return ServesimError(f"'{key}' cannot be set: '{path[0]}' has no settings of its own")
 
 
-def _default_config(overrides: Sequence[str]) -> DictConfig:
-    """The configuration without the bad override, or the default one where others are bad too."""
-    choices = [o for o in overrides if "," not in o and not o.startswith("hydra")]
+def _config_without(key: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration that only the chosen groups make, to see which settings they have."""
+    chosen = [o for o in overrides if "=" in o and "." not in o.split("=", 1)[0] and "," not in o]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        try:
-            return compose("config", overrides=choices)
-        except HydraException:
-            return compose("config")
+        for choices in (chosen, []):
+            try:
+                return compose("config", overrides=[o for o in choices if not o.startswith(key)])
+            except HydraException:  # a group of the user's own, or a second mistake
+                continue
+    return OmegaConf.create()
 
 
 def _groups() -> list[str]:

@@ -20,6 +20,27 @@ from servesim.policies.predictor.base import Predictor
 from servesim.scheduler.base import CacheSize, EngineSetup, Profile
 from servesim.workload.base import Workload
 
+SETTINGS = (
+    "model",
+    "hardware",
+    "cost",
+    "workload",
+    "scheduler",
+    "kv",
+    "policies",
+    "metrics",
+    "output",
+    "experiment",
+    "seed",
+    "tp",
+    "dtype",
+    "kv_dtype",
+    "max_model_len",
+    "until_s",
+    "objective",
+    "hydra",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -66,6 +87,9 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
     Raises:
         ServesimError: one line that names the setting by its full path.
     """
+    unknown = [str(key) for key in cfg if key not in SETTINGS]
+    if unknown:
+        raise UnknownChoiceError("setting", unknown[0], SETTINGS)
     checks.whole("seed", cfg.seed)
     if cfg.max_model_len is not None:
         checks.whole("max_model_len", cfg.max_model_len, at_least=2)
@@ -99,7 +123,7 @@ def _make(cfg: DictConfig, node: str) -> Any:
     config = OmegaConf.select(cfg, node)
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
-        raise SettingError(f"{node}.{missing[0]}", None, "must be given")
+        raise ServesimError(f"{missing[0]} must be given")
     try:
         return instantiate(config, _convert_="all")
     except InstantiationException as error:
@@ -117,7 +141,7 @@ def _reworded(error: InstantiationException, node: str) -> ServesimError:
     if isinstance(cause, ServesimError):
         return cause
     if isinstance(cause, TypeError):
-        return SettingError(where, "...", _type_error(str(cause)))
+        return ServesimError(f"{where} {_type_error(str(cause))}")
     first_line = text.splitlines()[0]
     return ServesimError(f"{where}: {first_line}" + (f" ({cause})" if cause else ""))
 

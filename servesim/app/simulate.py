@@ -24,7 +24,7 @@ from servesim.app.run import execute
 from servesim.app.setup import build
 from servesim.app.sweep import SweepDirectory, print_rows, read_errors, write_rows
 from servesim.app.table import print_result
-from servesim.errors import ServesimError, UnknownChoiceError
+from servesim.errors import UnknownChoiceError
 
 FORMATS = ("table", "json")
 _FAILED = float("nan")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     # Hydra prints and exits by itself unless told to raise; the user's own wish is kept
     full = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv = ["servesim", *arguments]
+    sys.argv = ["servesim", *_flag_first(arguments)]
     try:
         _application(errors)()
     except Exception as error:
@@ -55,16 +55,28 @@ def main(arguments: Sequence[str]) -> int:
     return 2 if errors else 0
 
 
+def _flag_first(arguments: Sequence[str]) -> list[str]:
+    """Hydra takes `-m` only before the overrides; people write it anywhere."""
+    flags = [a for a in arguments if a in ("-m", "--multirun")]
+    return flags[:1] + [a for a in arguments if a not in ("-m", "--multirun")]
+
+
 def _application(errors: list[str]) -> Any:
     @hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")
     def application(cfg: DictConfig) -> float:
         try:
             return _run(cfg)
-        except ServesimError as error:
+        except BrokenPipeError:  # the reader of our output has gone, as in `servesim ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _FAILED
+        except Exception as error:
+            message = reworded(error, HydraConfig.get().overrides.task)
+            if message is None:
+                raise
             if _in_sweep():
-                _note_failure(str(error))
+                _note_failure(str(message))
             else:
-                errors.append(str(error))
+                errors.append(str(message))
             return _FAILED
 
     return application

@@ -17,15 +17,16 @@ from rich.table import Table
 from servesim.app.files import ERROR, RUN, SUMMARY
 
 ROWS = "rows.csv"
-_SHOWN = (
-    "ttft_p50_s",
-    "ttft_p99_s",
-    "tpot_mean_s",
-    "e2e_p99_s",
-    "output_throughput_tokens_per_s",
-    "goodput_rps",
-    "slo_attainment",
-)
+# column → header, factor to the header's unit
+_SHOWN = {
+    "ttft_p50_s": ("TTFT p50\ns", 1.0),
+    "ttft_p99_s": ("TTFT p99\ns", 1.0),
+    "tpot_mean_s": ("TPOT\nms", 1e3),
+    "e2e_p99_s": ("E2E p99\ns", 1.0),
+    "output_throughput_tokens_per_s": ("output\ntokens/s", 1.0),
+    "goodput_rps": ("goodput\nrequests/s", 1.0),
+    "slo_attainment": ("within\nSLO, %", 100.0),
+}
 
 
 class SweepDirectory(Callback):
@@ -74,17 +75,21 @@ def print_rows(rows: pd.DataFrame, console: Console) -> None:
     settings = [c for c in rows.columns[1:first_metric] if rows[c].nunique(dropna=False) > 1]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in settings:
-        table.add_column(name)
+        table.add_column(name.rpartition("/")[2].replace(".", ".\n"), no_wrap=True)
     shown = [name for name in _SHOWN if name in rows]
     for name in shown:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(_SHOWN[name][0], justify="right", no_wrap=True)
     for _, row in rows.iterrows():
-        table.add_row(*(str(row[s]) for s in settings), *(_cell(row[name]) for name in shown))
+        cells = [_cell(row[name], _SHOWN[name][1]) for name in shown]
+        table.add_row(*(str(row[s]) for s in settings), *cells)
     console.print(table)
 
 
-def _cell(value: Any) -> str:
-    return "-" if pd.isna(value) else f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+def _cell(value: Any, factor: float) -> str:
+    if pd.isna(value):
+        return "-"
+    scaled = value * factor
+    return f"{scaled:.3f}" if abs(scaled) < 10 else f"{scaled:,.1f}"
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -39,9 +39,9 @@ def print_result(result: Result, console: Console) -> None:
     console.print(_latency_table(summary))
     console.print(_other_table(summary))
     for note in result.notes:
-        console.print(f"- {note}", style="dim", highlight=False)
+        console.print(f"- {note}", style="dim", highlight=False, soft_wrap=True)
     for warning in result.warnings:
-        console.print(f"warning: {warning}", style="yellow", highlight=False)
+        console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _latency_table(summary: Mapping[str, Value]) -> Table:

@@ -1,0 +1,1 @@
+"""Fitting the laws of servesim.workload to a trace."""

@@ -5,15 +5,17 @@ from rich.console import Console
 from rich.table import Table
 
 _KEYS = ["rate_rps", "order"]
+# column → header, format, factor to the header's unit
 _COLUMNS = {
-    "ttft_p50_s": "TTFT p50, s",
-    "ttft_p99_s": "TTFT p99, s",
-    "tpot_mean_s": "TPOT mean, ms",
-    "e2e_mean_s": "E2E mean, s",
-    "goodput_rps": "goodput, requests/s",
-    "slo_attainment": "within SLO",
+    "ttft_p50_s": ("TTFT p50\ns", ".2f", 1.0),
+    "ttft_p99_s": ("TTFT p99\ns", ".2f", 1.0),
+    "tpot_mean_s": ("TPOT\nms", ".1f", 1e3),
+    "goodput_rps": ("goodput\nreq/s", ".2f", 1.0),
+    "goodput_low": ("\nmin", ".2f", 1.0),
+    "goodput_high": ("\nmax", ".2f", 1.0),
+    "slo_attainment": ("within\nSLO", ".0%", 1.0),
 }
-_SCALE = {"tpot_mean_s": 1e3}
+_MEANS = [c for c in _COLUMNS if c not in ("goodput_low", "goodput_high")]
 
 
 def rank(rows: pd.DataFrame) -> pd.DataFrame:
@@ -24,10 +26,10 @@ def rank(rows: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per (load, policy): `_KEYS`, the columns shown, `goodput_low` and `goodput_high`
-        over seeds, `seeds`, and `overloaded`, the share of runs whose queue kept growing.
+        over seeds, `seeds` and `overloaded`, the share of runs whose queue kept growing.
     """
     grouped = rows.groupby(_KEYS)
-    table = grouped[list(_COLUMNS)].mean()
+    table = grouped[_MEANS].mean()
     table["goodput_low"] = grouped["goodput_rps"].min()
     table["goodput_high"] = grouped["goodput_rps"].max()
     table["seeds"] = grouped["seed"].nunique()
@@ -40,26 +42,22 @@ def rank(rows: pd.DataFrame) -> pd.DataFrame:
 def print_ranking(ranking: pd.DataFrame, console: Console) -> None:
     """One block per load, the best policy first."""
     seeds = int(ranking["seeds"].max())
-    title = f"policies by goodput at each load (mean of {seeds} seeds, goodput [min, max])"
-    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
-    table.add_column("requests/s", justify="right")
-    table.add_column("order")
-    for label in _COLUMNS.values():
-        table.add_column(label, justify="right")
-    table.add_column("overloaded", justify="right")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("load\nreq/s", no_wrap=True)
+    table.add_column("order", no_wrap=True)
+    for header, _, _ in _COLUMNS.values():
+        table.add_column(header, justify="right", no_wrap=True)
+    overloaded = False
     for _, block in ranking.groupby("rate_rps"):
         for position, (_, row) in enumerate(block.iterrows()):
             load = f"{row['rate_rps']:g}" if position == 0 else ""
-            cells = [_cell(column, row) for column in _COLUMNS]
-            share = f"{row['overloaded']:.0%}"
-            table.add_row(load, row["order"], *cells, share, end_section=position == len(block) - 1)
+            if row["overloaded"] > 0:
+                load, overloaded = (f"{load} *" if position == 0 else "*"), True
+            cells = [format(row[c] * factor, style) for c, (_, style, factor) in _COLUMNS.items()]
+            table.add_row(load, row["order"], *cells)
     console.print(table)
-
-
-def _cell(column: str, row: "pd.Series[float]") -> str:
-    if column == "slo_attainment":
-        return f"{row[column]:.1%}"
-    value = f"{row[column] * _SCALE.get(column, 1.0):.2f}"
-    if column == "goodput_rps":
-        return f"{value} [{row['goodput_low']:.2f}, {row['goodput_high']:.2f}]"
-    return value
+    console.print(
+        f"means of {seeds} seeds, policies by goodput; min and max are goodput over seeds"
+        + ("; *: the queue kept growing in some runs" if overloaded else ""),
+        style="dim",
+    )

@@ -142,8 +142,10 @@ def _reworded(error: InstantiationException, node: str) -> ServesimError:
         return cause
     if isinstance(cause, TypeError):
         return ServesimError(f"{where} {_type_error(str(cause))}")
-    first_line = text.splitlines()[0]
-    return ServesimError(f"{where}: {first_line}" + (f" ({cause})" if cause else ""))
+    found = re.search(r"Error locating target '([^']+)'", text)
+    if found:
+        return ServesimError(f"{where}._target_='{found.group(1)}': there is no such class")
+    return ServesimError(f"{where}: {' '.join(str(cause or text).split())}")
 
 
 def _type_error(text: str) -> str:

@@ -105,10 +105,11 @@ def _run(cfg: DictConfig) -> float:
             "wall_time_s": time.perf_counter() - started,
         }
         write_run(directory, result, cfg, run)
+    objective = _objective(result, cfg.objective)
     _show(result, output.format, None if alone else job.job.num)
     if alone and output.files and output.format == "table":
         print(f"files: {_short(directory)}")
-    return _objective(result, cfg.objective)
+    return objective
 
 
 def _objective(result: Result, name: str) -> float:

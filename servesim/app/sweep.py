@@ -23,7 +23,6 @@ _SHOWN = {
     "ttft_p99_s": ("TTFT p99\ns", 1.0),
     "tpot_mean_s": ("TPOT\nms", 1e3),
     "e2e_p99_s": ("E2E p99\ns", 1.0),
-    "output_throughput_tokens_per_s": ("output\ntokens/s", 1.0),
     "goodput_rps": ("goodput\nrequests/s", 1.0),
     "slo_attainment": ("within\nSLO, %", 100.0),
 }

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from servesim.errors import ServesimError
+from servesim.errors import ServesimError, SettingError, TraceError
 from validation.conformance.replay import Result, UnsupportedTraceError, replay
 from validation.conformance.trace import read_traces
 
@@ -43,6 +43,8 @@ def _replay_file(path: Path) -> tuple[list[Result], list[str]]:
             results.append(replay(trace))
         except UnsupportedTraceError as error:
             unsupported.append(str(error))
+        except SettingError as error:
+            raise TraceError(str(path), None, f"trace '{trace.name}': {error}") from None
     return results, unsupported
 
 

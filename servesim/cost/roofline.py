@@ -1,0 +1,114 @@
+"""Roofline: step time from data-sheet figures and stated efficiencies, without a measurement.
+
+For any dense model on any GPU; good for orders of magnitude and for comparing GPUs. Where a
+measured step matters, use a fitted cost.
+"""
+
+from dataclasses import dataclass
+
+from servesim import checks
+from servesim.deployment import Deployment
+from servesim.errors import UnknownChoiceError
+from servesim.model.spec import DTYPE_BYTES
+from servesim.records import StepPlan, StepTime
+from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, seconds_to_ps
+
+FLOPS_PER_MAC = 2
+MATMULS_OF_ATTENTION = 2  # q·k and scores·v
+ALL_REDUCES_PER_LAYER = 2  # after the attention output and after the MLP (Megatron-LM)
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Peak figures of the GPU, each scaled by what kernels reach of it.
+
+    Attributes:
+        compute_efficiency: share of the peak FLOP/s that large matrix products reach.
+        bandwidth_efficiency: share of the peak memory bandwidth that weight and KV reads reach.
+        host_overhead_s: seconds per step during which the GPU waits for the host.
+        host_overhead_per_seq_s: further seconds per scheduled sequence.
+        link_efficiency: share of the link bandwidth that a ring all-reduce reaches.
+        link_latency_s: seconds that an all-reduce takes whatever its size.
+    """
+
+    compute_efficiency: float
+    bandwidth_efficiency: float
+    host_overhead_s: float
+    host_overhead_per_seq_s: float
+    link_efficiency: float
+    link_latency_s: float
+
+    def __post_init__(self) -> None:
+        for field in ("compute_efficiency", "bandwidth_efficiency", "link_efficiency"):
+            checks.fraction(field, getattr(self, field), open_at_zero=True)
+        for field in ("host_overhead_s", "host_overhead_per_seq_s", "link_latency_s"):
+            checks.not_negative(field, getattr(self, field))
+
+    def bind(self, deployment: Deployment) -> "RooflineTimer":
+        """The timer for `deployment`; UnknownChoiceError if the GPU has no peak for its dtype."""
+        return RooflineTimer(self, deployment)
+
+    def describe(self) -> str:
+        """One line for the summary."""
+        return (
+            f"roofline, not fitted: {self.compute_efficiency:g} of peak FLOP/s, "
+            f"{self.bandwidth_efficiency:g} of peak bandwidth, "
+            f"{self.host_overhead_s * 1e3:g} ms of host time per step"
+        )
+
+    def axis_range(self, axis: str) -> tuple[float, float]:
+        """Nothing was fitted, so no step is outside and no axis is known."""
+        raise UnknownChoiceError("axis of the roofline cost", axis, ())
+
+
+class RooflineTimer:
+    """A roofline for one deployment; sizes and rates are those of one rank."""
+
+    def __init__(self, cost: Roofline, deployment: Deployment) -> None:
+        model, gpu, tp = deployment.model, deployment.gpu, deployment.tp
+        weight_bytes = DTYPE_BYTES[deployment.dtype]
+        flops = gpu.tflops(deployment.dtype) * FLOP_PER_TFLOP * cost.compute_efficiency
+        bandwidth = gpu.memory_bandwidth_gb_s * BYTES_PER_GB * cost.bandwidth_efficiency
+        layers = model.num_layers * model.linear_parameters_per_layer / tp
+        head = model.embedding_parameters / tp
+        attention_flops = model.num_layers * FLOPS_PER_MAC * MATMULS_OF_ATTENTION
+        attention_flops *= model.num_heads // tp * model.head_dim
+
+        self._host_s = cost.host_overhead_s
+        self._per_seq_s = cost.host_overhead_per_seq_s
+        self._layers_read_s = layers * weight_bytes / bandwidth
+        self._layers_token_s = FLOPS_PER_MAC * layers / flops
+        self._head_read_s = head * weight_bytes / bandwidth
+        self._head_row_s = FLOPS_PER_MAC * head / flops
+        self._attended_s = attention_flops / flops
+        self._kv_token_s = model.kv_bytes_per_token(deployment.kv_dtype, tp) / bandwidth
+        all_reduces = ALL_REDUCES_PER_LAYER * model.num_layers if tp > 1 else 0
+        link = gpu.link_gb_s * BYTES_PER_GB * cost.link_efficiency
+        ring_bytes = 2 * (tp - 1) / tp * model.hidden_size * weight_bytes
+        self._link_step_s = all_reduces * cost.link_latency_s
+        self._link_token_s = all_reduces * ring_bytes / link
+
+    def step_time(self, plan: StepPlan) -> StepTime:
+        """Host, linear layers, head, attention and all-reduces, one after the other.
+
+        Attention is one call for the whole batch: token i of n on p past tokens attends to p + i
+        keys, and each sequence's KV is read once, so a decode is bound by its read and a long
+        prefill chunk by its FLOPs.
+        """
+        work = plan.work
+        if not work:
+            return StepTime(seconds_to_ps(self._host_s))
+        tokens = rows = attended = context = 0
+        for _, num_tokens, num_computed, num_drafts, samples in work:
+            tokens += num_tokens
+            context += num_computed + num_tokens
+            attended += num_tokens * num_computed + num_tokens * (num_tokens + 1) // 2
+            if samples:
+                rows += 1 + num_drafts
+        seconds = self._host_s + self._per_seq_s * len(work)
+        seconds += max(self._layers_read_s, self._layers_token_s * tokens)
+        seconds += max(self._attended_s * attended, self._kv_token_s * context)
+        if rows:
+            seconds += max(self._head_read_s, self._head_row_s * rows)
+        seconds += self._link_step_s + self._link_token_s * tokens
+        return StepTime(seconds_to_ps(seconds))

@@ -1,0 +1,1 @@
+"""Measured traces in, fitted costs and errors out."""

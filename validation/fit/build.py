@@ -1,0 +1,215 @@
+"""One fit from end to end: profile in, tree of a cost YAML and held-out errors out."""
+
+import datetime
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servesim.cost import coefficients as parts
+from servesim.cost.fitted import Fitted
+from servesim.cost.fitted_timer import FittedTimer
+from servesim.deployment import Deployment
+from servesim.errors import SettingError
+from validation.fit import attention, check, curves, host, rows
+from validation.fit.targets import TARGETS, deployment
+from validation.sources import llmservingsim as source
+
+DIGITS = 4  # of a coefficient; what is measured is good to two or three
+KV_BLOCK_TOKENS = 16  # smallest context of the profile; a shorter one occupies a block as well
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be fitted.
+
+    Attributes:
+        gpu: the source's folder name.
+        model: last part of its published name.
+        tp: tensor-parallel ranks.
+        host_step_us: host time per step, or None to derive it from the source's measured run.
+        host_seq_us: host time per sequence.
+        all_reduce_us: of one all-reduce between the ranks; not in the profile.
+        all_reduce_us_per_token: further, per token of the batch.
+    """
+
+    gpu: str
+    model: str
+    tp: int = 1
+    host_step_us: float | None = None
+    host_seq_us: float = 0.0
+    all_reduce_us: float | None = None
+    all_reduce_us_per_token: float | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The cost that was fitted, as the tree of its YAML, and what it was checked on."""
+
+    tree: dict[str, Any]
+    errors: list[check.Part]
+    profile: source.Profile
+    timer: FittedTimer
+
+    def cost(self) -> Fitted:
+        """The cost model itself."""
+        return Fitted(**{k: v for k, v in self.tree.items() if not k.startswith("_")})
+
+
+def fit(root: Path, request: Request) -> Fit:
+    """Fit `request` to the profiles under `root`, the source's folder.
+
+    Raises:
+        UnknownChoiceError: no such profile, or no YAML of its GPU or model here.
+        SettingError: an input that the profile lacks is not given.
+        TraceError: a file of the profile is not what it should be.
+    """
+    profile = source.read_profile(root, request.gpu, request.model, request.tp)
+    target = deployment(request.gpu, request.model, request.tp)
+    link = _link(request)
+    kv_tokens = rows.kv_capacity(target, profile.gpu_memory_utilization)
+    table = rows.attention_rows(profile, target.model.num_layers, kv_tokens)
+    held = rows.held_out(table.chunk, table.past, table.seqs, table.kv)
+    kernels = _fit_kernels(profile, target, table.where(~held), request.gpu)
+    kernels, skew_held = _fit_uneven(kernels, profile, kv_tokens)
+    kernels = parts.parse(_rounded(asdict(kernels)))
+    ranges = _ranges(profile, table)
+    timer = FittedTimer(
+        kernels, target.model.num_layers, {k: (v[0], v[1]) for k, v in ranges.items()}
+    )
+    host_us, origin = _host(root, request, timer)
+    errors = _errors(profile, timer, table.where(held), kv_tokens)
+    if skew_held is not None:
+        errors.append(check.uneven_part(profile.skew, skew_held, timer))
+    full = replace(kernels, host=parts.Host(host_us, request.host_seq_us), link=parts.Link(*link))
+    tree = {
+        "_target_": "servesim.cost.fitted.Fitted",
+        "_convert_": "all",
+        "allow_mismatch": False,
+        "fitted_on": _fitted_on(target),
+        "source": _source(profile) | {"host": origin},
+        "fit_range": ranges,
+        "held_out_error": {part.name: part.summary() for part in errors},
+        "coefficients": _rounded(asdict(full)),
+    }
+    return Fit(tree, errors, profile, timer)
+
+
+def _fit_kernels(
+    profile: source.Profile, target: Deployment, table: rows.Attention, gpu: str
+) -> parts.Coefficients:
+    """Every part but unequal contexts, host and link, on points that are not held out."""
+    used = ~curves.every_fifth(len(profile.tokens))
+    knots, us, tile, share = curves.fit_dense(profile.tokens[used], profile.layer_us[used])
+    once = curves.fit_line(profile.tokens[used], profile.once_us[used])
+    used = ~curves.every_fifth(len(profile.rows))
+    head_knots = curves.knots_within(curves.HEAD_KNOTS, profile.rows)
+    head_us = curves.fit_curve(profile.rows[used], profile.head_us[used], head_knots)
+    kv_heads = target.model.kv_heads_per_rank(target.tp)
+    heads = target.model.num_heads // target.tp
+    sms = TARGETS[gpu].multiprocessors
+    decode = attention.fit_decode(table.where(table.chunk == 0), kv_heads, sms)
+    mixed = attention.fit_mixed(table.where(table.chunk > 0), decode, heads // kv_heads)
+    return parts.Coefficients(
+        dense=parts.Dense(tuple(knots), tuple(us), tile, share),
+        once=parts.Once(*once),
+        head=parts.Head(tuple(head_knots), tuple(head_us)),
+        decode_attention=decode,
+        mixed_attention=mixed,
+        link=parts.Link(0.0, 0.0),
+        host=parts.Host(0.0, 0.0),
+    )
+
+
+def _fit_uneven(
+    kernels: parts.Coefficients, profile: source.Profile, kv_tokens: float
+) -> tuple[parts.Coefficients, rows.Mask | None]:
+    """The term for unequal contexts, where the profile measured them, and its held-out rows."""
+    skew, decode = profile.skew, kernels.decode_attention
+    if not skew:
+        return kernels, None
+    usable = attention.uneven_rows(skew, decode.whole_from_seqs, kv_tokens)
+    held = rows.held_out(*(skew[c] for c in ("n", "nb", "kv_mean", "kv_big")))
+    us = attention.uneven_us(skew, usable & ~held, decode.us_per_kv_token)
+    return replace(kernels, decode_attention=replace(decode, us_per_uneven_token=us)), usable & held
+
+
+def _errors(
+    profile: source.Profile, timer: FittedTimer, held: rows.Attention, kv_tokens: float
+) -> list[check.Part]:
+    return check.curve_parts(profile, timer) + check.step_parts(held, timer, kv_tokens)
+
+
+def _host(root: Path, request: Request, timer: FittedTimer) -> tuple[float, str]:
+    """Host time per step and where it comes from."""
+    if request.host_step_us is not None:
+        return request.host_step_us, "stated to the fit (host_step_us)"
+    run = source.read_run(root, request.gpu, request.model) if request.tp == 1 else None
+    if run is None:
+        raise SettingError(
+            "host_step_us",
+            None,
+            f"must be given: the source has no measured run of {request.model} on {request.gpu} "
+            f"tp{request.tp} to derive it from",
+        )
+    derived = host.derive(run, timer)
+    return derived.us, (
+        f"derived from the measured run of the same source: its last {derived.steps} steps, "
+        f"decodes only, {derived.first_batch} sequences falling to {derived.last_batch}"
+    )
+
+
+def _link(request: Request) -> tuple[float, float]:
+    given = (request.all_reduce_us, request.all_reduce_us_per_token)
+    for setting, value in zip(("all_reduce_us", "all_reduce_us_per_token"), given, strict=True):
+        if request.tp > 1 and value is None:
+            raise SettingError(setting, None, "must be given for tp > 1: profiles hold one rank")
+        if request.tp == 1 and value is not None:
+            raise SettingError(setting, value, "has no meaning for tp=1")
+    return given[0] or 0.0, given[1] or 0.0
+
+
+def _ranges(profile: source.Profile, table: rows.Attention) -> dict[str, list[int]]:
+    """What the points that were fitted to cover, by the timer's axes."""
+    total = table.past + table.chunk + table.seqs * table.kv
+    return {
+        "tokens": [int(profile.tokens[0]), int(profile.tokens[-1])],
+        "sampled_rows": [int(profile.rows[0]), int(profile.rows[-1])],
+        "decode_seqs": [1, int(table.seqs.max())],
+        "kv_tokens_per_decode": [1, int(table.kv.max())],
+        "prefill_past": [0, int(table.past.max())],
+        "kv_tokens": [1, int(total.max())],
+    }
+
+
+def _fitted_on(target: Deployment) -> dict[str, Any]:
+    return {
+        "model": target.model.name,
+        "gpu": target.gpu.name,
+        "tp": target.tp,
+        "dtype": target.dtype,
+        "kv_dtype": target.kv_dtype,
+        "engine": target.engine,
+    }
+
+
+def _source(profile: source.Profile) -> dict[str, Any]:
+    return {
+        "repository": source.REPOSITORY,
+        "commit": source.COMMIT,
+        "licence": source.LICENCE,
+        "files": profile.files,
+        "engine_version": profile.engine_version,
+        "fitted_at": datetime.date.today().isoformat(),
+    }
+
+
+def _rounded(tree: Any) -> Any:
+    """Plain numbers of DIGITS significant digits, whole ones as integers."""
+    if isinstance(tree, dict):
+        return {key: _rounded(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_rounded(value) for value in tree]
+    value = float(np.format_float_positional(tree, DIGITS, unique=False, fractional=False))
+    return int(value) if value.is_integer() else value

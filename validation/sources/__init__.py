@@ -1,0 +1,1 @@
+"""Readers of public measurements; each checks schema and units by file and line."""

@@ -1,0 +1,98 @@
+import pytest
+
+from servesim.deployment import Deployment
+from servesim.errors import CapacityError, SettingError
+from servesim.hardware.gpu import GPU
+from servesim.kv.capacity import KVSettings
+from servesim.model.spec import ModelSpec
+
+LLAMA_8B = ModelSpec("llama-8b", 32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
+QWEN_32B = ModelSpec("qwen-32b", 64, 5120, 64, 8, 128, 25600, 151936, False, 40960, qk_norm=True)
+
+
+def gpu(memory_gib):
+    return GPU("gpu", memory_gib, 1000.0, {"bf16": 100.0}, 100.0)
+
+
+def test_budget_is_memory_less_weights_and_reserve():
+    # 80 × 0.9 − 14.958 − 3 = 54.042 GiB over 2 MiB a block
+    budget = KVSettings(gpu_memory_utilization=0.9).budget(Deployment(LLAMA_8B, gpu(80)))
+    assert budget.num_gpu_blocks == int((80 * 0.9 - 3) * 512) - -(-budget.weight_bytes // 2**21)
+    assert budget.num_gpu_blocks == 27669
+    assert budget.kv_bytes_per_token == 131072
+    assert budget.kv_cache_tokens == (27669 - 1) * 16  # the null block holds nothing
+    assert not budget.given
+
+
+def test_a_public_start_up_log_is_matched():
+    # vllm#10517: RTX 3090 of 23.58 GiB at 0.90, 3.81 GiB left for the cache: 1952 blocks, and
+    # 1.56 requests of 20 000 tokens. Two decimals of a GiB are worth five blocks.
+    deployment = Deployment(LLAMA_8B, gpu(23.58))
+    reserve = 23.58 * 0.90 - LLAMA_8B.weight_bytes("bf16") / 2**30 - 3.81
+    budget = KVSettings(gpu_memory_utilization=0.90, reserve_gib=reserve).budget(deployment)
+    assert budget.num_gpu_blocks == pytest.approx(1952, abs=5)
+    assert round(budget.kv_cache_tokens / 20_000, 2) == 1.56
+
+
+def test_given_blocks_are_taken_as_they_are():
+    budget = KVSettings(num_gpu_blocks=100).budget(Deployment(QWEN_32B, gpu(24)))
+    assert (budget.num_gpu_blocks, budget.given) == (100, True)
+    assert budget.describe() == "100 KV blocks × 16 tokens (262144 B per token), given"
+
+
+def test_describe_adds_up():
+    text = KVSettings().budget(Deployment(LLAMA_8B, gpu(80))).describe()
+    assert "80.00 GiB × 0.92 - weights 14.96 - reserve 3.00 GiB" in text
+
+
+def test_tensor_parallel_ranks_halve_weights_and_kv():
+    one = KVSettings().budget(Deployment(LLAMA_8B, gpu(80)))
+    two = KVSettings().budget(Deployment(LLAMA_8B, gpu(80), tp=2))
+    assert two.kv_bytes_per_token * 2 == one.kv_bytes_per_token
+    assert two.weight_bytes * 2 == one.weight_bytes
+
+
+def test_fp8_cache_doubles_the_tokens_of_a_given_space():
+    bf16 = KVSettings().budget(Deployment(LLAMA_8B, gpu(80)))
+    fp8 = KVSettings().budget(Deployment(LLAMA_8B, gpu(80), kv_dtype="fp8"))
+    assert fp8.num_gpu_blocks // 2 == bf16.num_gpu_blocks
+
+
+def test_no_room_names_the_terms_and_the_nearest_tp():
+    with pytest.raises(CapacityError) as caught:
+        KVSettings().budget(Deployment(QWEN_32B, gpu(24)))
+    message = str(caught.value)
+    assert message == (
+        "no KV cache: qwen-32b (bf16, tp=1) needs 61.02 GiB of weights and reserve_gib=3 of "
+        "22.08 GiB usable on gpu; nearest: tp=4"
+    )
+
+
+@pytest.mark.parametrize(("memory_gib", "reserve_gib"), [(80, 100), (4, 3)])
+def test_no_tp_is_offered_that_would_not_help(memory_gib, reserve_gib):
+    with pytest.raises(CapacityError) as caught:
+        KVSettings(reserve_gib=reserve_gib).budget(Deployment(QWEN_32B, gpu(memory_gib)))
+    assert "nearest" not in str(caught.value)
+
+
+def test_the_offered_tp_fits():
+    with pytest.raises(CapacityError, match="nearest: tp=2"):
+        KVSettings().budget(Deployment(QWEN_32B, gpu(65)))
+    KVSettings().budget(Deployment(QWEN_32B, gpu(65), tp=2))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("block_size", 0),
+        ("block_size", 16.0),
+        ("num_gpu_blocks", 1),
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.01),
+        ("reserve_gib", -1),
+        ("enable_prefix_caching", None),
+    ],
+)
+def test_bad_settings_are_named(setting, value):
+    with pytest.raises(SettingError, match=rf"^{setting}={value!r}: "):
+        KVSettings(**{setting: value})

@@ -1,0 +1,131 @@
+"""The recorded traces of the real scheduler agree, and a wrong number anywhere does not."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from servesim.policies.order.fcfs import Fcfs
+from validation.conformance.replay import UnsupportedTraceError, replay
+from validation.conformance.trace import read_traces
+
+GOLDEN = Path(__file__).parents[3] / "validation/conformance/traces/golden_vllm_0.33.json"
+RECORDED = json.loads(GOLDEN.read_text())
+SYNCHRONOUS = [trace["name"] for trace in RECORDED if not trace["config"]["asyn"]]
+PREEMPTING = "B preempt + cached resume"
+SPECULATIVE = "E spec K=2"
+
+
+def recorded(name):
+    return copy.deepcopy(next(trace for trace in RECORDED if trace["name"] == name))
+
+
+def replayed(tmp_path, trace):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([trace]))
+    return replay(read_traces(path)[0])
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+def test_every_synchronous_trace_of_vllm_agrees(tmp_path, name):
+    result = replayed(tmp_path, recorded(name))
+    assert result.num_steps == len(recorded(name)["rows"])
+    assert (result.num_mismatches, result.first_difference) == (0, "")
+
+
+def test_all_but_one_trace_can_be_compared():
+    assert len(SYNCHRONOUS) == 8
+    assert len(RECORDED) == 9
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "value", "words"),
+    [
+        (5, "sched", {"a": 2}, "step 5: sched is a:1, recorded a:2"),
+        (0, "sched", {"b": 8, "a": 8}, "step 0: sched is a:8, b:8, recorded b:8, a:8"),
+        (5, "preempted", [], "step 5: preempted is ['b'], recorded []"),
+        (5, "running", ["b"], "step 5: running is ['a'], recorded ['b']"),
+        (2, "free_after_schedule", 1, "step 2: free_after_schedule is 0, recorded 1"),
+        (8, "free_after_update", 5, "step 8: free_after_update is 6, recorded 5"),
+        (8, "finished", [], "step 8: finished is ['a'], recorded []"),
+        (9, "emitted", {"b": 2}, "step 9: emitted is {'b': 1}, recorded {'b': 2}"),
+    ],
+)
+def test_a_tampered_row_is_found_and_put_into_words(tmp_path, row, key, value, words):
+    trace = recorded(PREEMPTING)
+    trace["rows"][row][key] = value
+    result = replayed(tmp_path, trace)
+    assert (result.num_mismatches, result.first_difference) == (1, words)
+
+
+def test_tampered_drafts_are_found(tmp_path):
+    trace = recorded(SPECULATIVE)
+    trace["rows"][1]["drafts"]["a"] = 1
+    result = replayed(tmp_path, trace)
+    assert (
+        result.first_difference == "step 1: drafts is {'a': 2, 'b': 2}, recorded {'a': 1, 'b': 2}"
+    )
+
+
+def test_a_tampered_end_is_found(tmp_path):
+    trace = recorded(PREEMPTING)
+    trace["final_free_queue"][:2] = trace["final_free_queue"][1::-1]
+    trace["prefix_stats"]["hits"] += 4
+    result = replayed(tmp_path, trace)
+    assert result.num_mismatches == 2
+    assert result.first_difference.startswith("at the end: free queue is [2, 1, ")
+
+
+def test_tampered_statistics_are_found(tmp_path):
+    trace = recorded(PREEMPTING)
+    trace["prefix_stats"]["hits"] += 4
+    result = replayed(tmp_path, trace)
+    assert result.first_difference == (
+        "at the end: prefix statistics are {'queries': 16, 'hits': 0}, "
+        "recorded {'queries': 16, 'hits': 4}"
+    )
+
+
+def test_a_trace_that_was_cut_short_is_found(tmp_path):
+    trace = recorded(PREEMPTING)
+    del trace["rows"][-1]
+    assert replayed(tmp_path, trace).num_mismatches == 1  # blocks of b are still held
+
+
+def test_what_is_not_compared_may_be_left_out(tmp_path):
+    trace = recorded(PREEMPTING)
+    for row in trace["rows"]:
+        row.pop("waiting")
+        row.pop("hit_on_admission", None)
+    trace["final_free_queue"] = trace["prefix_stats"] = None
+    assert replayed(tmp_path, trace).num_mismatches == 0
+
+
+def test_a_scheduler_that_breaks_a_rule_is_found(tmp_path, monkeypatch):
+    """Here the latest arrival is served first: `small` overtakes `big`."""
+
+    def latest_first(self, waiting, now_s):
+        return (-waiting.arrival_order,)
+
+    monkeypatch.setattr(Fcfs, "key", latest_first)
+    result = replayed(tmp_path, recorded("G head-of-line"))
+    assert result.num_mismatches > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"release": "0.20"}, r"release 0\.20 \(known: 0\.33\)"),
+        ({"config.asyn": True}, "asynchronous scheduling"),
+        ({"config.eagle_drop": True}, "EAGLE last-block drop"),
+        ({"config.policy": "lpm"}, "policy lpm"),
+    ],
+)
+def test_modes_that_servesim_lacks_are_named(tmp_path, change, words):
+    trace = recorded(PREEMPTING)
+    for key, value in change.items():
+        where, _, name = key.rpartition(".")
+        (trace[where] if where else trace)[name] = value
+    with pytest.raises(UnsupportedTraceError, match=f"^{PREEMPTING[:2].strip()}.*: {words}$"):
+        replayed(tmp_path, trace)

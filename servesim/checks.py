@@ -7,9 +7,14 @@ from servesim.errors import SettingError, UnknownChoiceError
 
 def number(setting: str, value: object) -> float:
     """`value` as a finite float, or a SettingError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SettingError(setting, value, "must be a finite number")
-    return float(value)
+    if not isinstance(value, bool) and isinstance(value, int | float):
+        try:
+            amount = float(value)
+        except OverflowError:  # an integer beyond the range of floats
+            amount = math.inf
+        if math.isfinite(amount):
+            return amount
+    raise SettingError(setting, value, "must be a finite number")
 
 
 def positive(setting: str, value: object) -> None:

@@ -28,6 +28,8 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
         return _unknown_option(error)
     if isinstance(error, OverrideParseException):
         return ServesimError(f"cannot read '{error.override}': expected setting=value")
+    if isinstance(error, HydraException) and "Ambiguous value" in str(error):
+        return _sweep_values(error, overrides)
     if isinstance(error, ConfigCompositionException):
         return _bad_override(error, overrides)
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -35,6 +37,19 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
     if isinstance(error, OSError) and error.filename is not None:
         return unwritable(str(error.filename), error)
     return None
+
+
+def _sweep_values(error: HydraException, overrides: Sequence[str]) -> ServesimError:
+    """A list of values outside a sweep, or a mistake because of which it is not seen as one."""
+    single = [re.sub(r"=([^,()\[\]{}'\"]*),.*", r"=\1", o) for o in overrides]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        try:
+            compose("config", overrides=[o for o in single if not o.startswith("-")])
+        except HydraException as hidden:
+            return reworded(hidden, single) or ServesimError(_one_line(str(hidden)))
+    found = re.search(r"argument '([^']+)'", str(error))
+    setting = found.group(1) if found else "a setting"
+    return ServesimError(f"{setting}: several values make a sweep; add -m")
 
 
 def _unknown_option(error: MissingConfigException) -> ServesimError:

@@ -5,7 +5,7 @@ from servesim.app.setup import Setup
 from servesim.cost.base import CostModel
 from servesim.engine.observer import Observer
 from servesim.engine.simulation import RunOptions, run
-from servesim.errors import TraceError
+from servesim.errors import SettingError, TraceError
 from servesim.metrics.base import Value
 from servesim.records import RunRecord
 from servesim.units import seconds_to_ps
@@ -31,16 +31,14 @@ def execute(
         raise TraceError(setup.labels.get("workload", "workload"), None, "holds no request")
     budget = setup.budget()
     engine = setup.engine(budget)
-    scheduler = setup.profile.start(engine)
     timer = setup.cost.bind(setup.deployment)
     until = None if setup.until_s is None else seconds_to_ps(setup.until_s)
-    record = run(
-        load.requests,
-        [setup.predictor.predict(request, setup.seed) for request in load.requests],
-        scheduler,
-        timer,
-        RunOptions(keep_steps, until, observer),
-    )
+    predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
+    options = RunOptions(keep_steps, until, observer)
+    try:
+        record = run(load.requests, predictions, setup.profile.start(engine), timer, options)
+    except SettingError as error:
+        raise error.within("scheduler") from None
     row: dict[str, Value] = {**_identity(setup), **load.counts}
     for metric in setup.metrics.values():
         row |= metric.measure(record)

@@ -10,6 +10,7 @@ from servesim.engine.clock import Arrival
 from servesim.engine.observer import Observer
 from servesim.engine.recorder import Recorder
 from servesim.engine.replica import Replica
+from servesim.errors import SettingError
 from servesim.records import Request, RunRecord
 from servesim.scheduler.base import Scheduler
 
@@ -46,6 +47,10 @@ def run(
         options: see `RunOptions`.
     """
     options = options or RunOptions()
+    if scheduler.num_speculative_tokens:
+        drafts = scheduler.num_speculative_tokens
+        reason = "the simulation has nobody who proposes drafts; nearest: 0"
+        raise SettingError("num_speculative_tokens", drafts, reason)
     env = Environment(initial_time=0)
     recorder = Recorder(options.keep_steps)
     replica = Replica(env, scheduler, timer, recorder, options.observer)

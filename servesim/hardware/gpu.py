@@ -33,7 +33,8 @@ class GPU:
 
     def tflops(self, dtype: str) -> float:
         """Peak for `dtype`; fp16 and bf16 run at one rate."""
-        key = "bf16" if dtype == "fp16" else dtype
-        if key not in self.dense_tflops:
-            raise UnknownChoiceError(f"dtype for {self.name}", dtype, self.dense_tflops)
-        return self.dense_tflops[key]
+        alike = {"fp16": "bf16", "bf16": "fp16"}
+        for key in (dtype, alike.get(dtype, dtype)):
+            if key in self.dense_tflops:
+                return self.dense_tflops[key]
+        raise UnknownChoiceError(f"dtype for {self.name}", dtype, self.dense_tflops)

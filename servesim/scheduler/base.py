@@ -47,6 +47,10 @@ class Scheduler(Protocol):
     """One engine's scheduler in one run. `schedule` and `update` alternate."""
 
     @property
+    def num_speculative_tokens(self) -> int:
+        """Drafts per verification that it expects to be proposed to it; 0 for none."""
+
+    @property
     def num_running(self) -> int:
         """Admitted requests, those in mid-prefill included."""
 

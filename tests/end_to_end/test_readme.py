@@ -2,11 +2,14 @@
 
 A fenced `bash` block is run line by line. `<!-- needs: X -->` on the line before it says that it
 is not run here: `set-up` (the two make targets), `data` (public measurements beside the checkout;
-run where they are there), `download`. `<!-- takes: minutes -->` moves a block to `make test-long`.
+run where they are there), `download`.
 """
 
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,13 +28,13 @@ def blocks(language):
     for tags, kind, text in BLOCK.findall(README):
         if kind == language:
             needs = re.findall(r"<!-- needs: (\S+) -->", tags)
-            found.append((text, needs[0] if needs else "", "takes: minutes" in tags))
+            found.append((text, needs[0] if needs else ""))
     return found
 
 
-def commands(long):
-    for text, needs, takes_minutes in blocks("bash"):
-        if takes_minutes != long or needs in ("set-up", "download"):
+def commands():
+    for text, needs in blocks("bash"):
+        if needs in ("set-up", "download"):
             continue
         for line in text.replace("\\\n", " ").splitlines():
             command = line.partition("  #")[0].strip()
@@ -42,6 +45,8 @@ def commands(long):
 def run(command, needs, cwd):
     if needs == "data" and not DATA.is_dir():
         pytest.skip(f"needs public measurements at {DATA}; set SERVESIM_DATA")
+    for folder in ("conf", "experiments", "servesim", "validation"):
+        (cwd / folder).symlink_to(ROOT / folder)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SERVESIM_DATA": str(DATA)}
     done = subprocess.run(
@@ -51,26 +56,39 @@ def run(command, needs, cwd):
     return done.stdout
 
 
-@pytest.mark.parametrize(("command", "needs"), commands(long=False))
+@pytest.mark.parametrize(("command", "needs"), list(commands()))
 def test_command(command, needs, tmp_path):
-    run(command, needs, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("command", "needs"), commands(long=True))
-def test_command_that_takes_minutes(command, needs, tmp_path):
     run(command, needs, tmp_path)
 
 
 @pytest.mark.parametrize("text", [b[0] for b in blocks("python")], ids=lambda t: t[:40])
 def test_python(text, tmp_path):
-    run(f"{sys.executable} -c '{text}'" if "'" not in text else _quoted(text), "", tmp_path)
+    run(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", "", tmp_path)
 
 
-def _quoted(text):
-    import shlex
-
-    return f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}"
+def test_the_policy_of_the_readme_works_as_the_readme_says(tmp_path):
+    # what a reader would do: the class into the package, the YAML beside the others
+    (code,) = re.findall(r"```py\n(.*?)```", README, re.DOTALL)
+    (yaml,) = re.findall(r"```yaml\n(_target_: servesim.policies.*?)```", README, re.DOTALL)
+    for folder in ("conf", "servesim"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    imports = "from dataclasses import dataclass\nfrom servesim.records import Waiting\n"
+    policy = tmp_path / "servesim" / "policies" / "order" / "shortest_within.py"
+    policy.write_text(imports + code)
+    (tmp_path / "conf" / "policies" / "order" / "shortest_within.yaml").write_text(yaml)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "servesim", "policies/order=shortest_within"),
+            *("policies.order.class_tokens=1024", "workload.num_requests=20", "output.format=json"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["order"] == "shortest_within"
 
 
 def test_the_two_set_up_commands_are_the_makefiles():
@@ -84,7 +102,7 @@ def test_the_two_set_up_commands_are_the_makefiles():
 
 
 def test_tags_are_known():
-    assert {needs for _, needs, _ in blocks("bash")} <= KNOWN_NEEDS | {""}
+    assert {needs for _, needs in blocks("bash")} <= KNOWN_NEEDS | {""}
 
 
 def test_links_and_pictures_exist():

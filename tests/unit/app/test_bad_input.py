@@ -35,11 +35,14 @@ CASES = {
     "scheduler.watermark=-0.1": "scheduler.watermark=-0.1: must be in [0, 1]",
     "scheduler.enable_chunked_prefill=2": "must be true or false",
     "scheduler.max_num_seqs=64 scheduler.max_num_batched_tokens=32": (
-        "max_num_batched_tokens=32: must be at least max_num_seqs; nearest: 64"
+        "scheduler.max_num_batched_tokens=32: must be at least max_num_seqs; nearest: 64"
     ),
     "scheduler.enable_chunked_prefill=false scheduler.max_num_batched_tokens=512": (
         "must be at least max_model_len when enable_chunked_prefill=false"
     ),
+    "+scheduler.num_speculative_tokens=2": "scheduler.num_speculative_tokens=2: the simulation",
+    "seed=1,2": "seed=1,2: several values make a sweep; add -m",
+    "experiment=policy_comparison seed=1,2 kv.block_sise=8": "did you mean 'block_size'?",
     "seed=-1": "seed=-1: must be 0 or more",
     "seed=one": "seed='one': must be a whole number",
     "until_s=0": "until_s=0: must be above 0",

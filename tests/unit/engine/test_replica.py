@@ -4,6 +4,7 @@ import pytest
 from serving import MS, LinearTimer, engine, request, serve
 
 from servesim.content import SharedPrefix
+from servesim.errors import SettingError
 from servesim.records import StepPlan, StepTime
 
 STEP = 10 * MS
@@ -84,9 +85,15 @@ def test_steps_outside_the_fitted_range_are_counted_by_axis():
     assert (totals.steps, totals.outside_any, dict(totals.outside)) == (3, 1, {"tokens": 1})
 
 
+def test_drafts_that_nobody_proposes_are_refused():
+    with pytest.raises(SettingError, match="num_speculative_tokens=2"):
+        serve([request(0)], engine(num_speculative_tokens=2))
+
+
 def test_a_scheduler_that_never_gets_on_is_an_error_and_no_endless_loop():
     class Stuck:
         num_running, num_waiting, kv_blocks_used, kv_blocks = 1, 0, 0, 1
+        num_speculative_tokens = 0
 
         def reject_reason(self, request):
             return None

@@ -1,10 +1,9 @@
 """The Python interface, for notebooks and scripts."""
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+from servesim.app.compose import composed
 from servesim.app.hydra_errors import reworded
-from servesim.app.paths import conf_dir
 from servesim.app.progress import progress_bar
 from servesim.app.result import Result
 from servesim.app.run import execute
@@ -35,12 +34,11 @@ def setup_from(*overrides: str) -> Setup:
 
 
 def _compose(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        try:
-            cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
-        except Exception as error:
-            message = reworded(error, overrides)
-            if message is None:
-                raise
-            raise message from None
+    try:
+        cfg = composed(overrides, with_hydra=True)
+    except Exception as error:
+        message = reworded(error, overrides)
+        if message is None:
+            raise
+        raise message from None
     return cfg, dict(cfg.hydra.runtime.choices)

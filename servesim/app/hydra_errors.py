@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from hydra import compose, initialize_config_dir
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
@@ -13,6 +12,7 @@ from hydra.errors import (
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from servesim.app.compose import composed
 from servesim.app.files import unwritable
 from servesim.app.paths import conf_dir
 from servesim.errors import ServesimError, UnknownChoiceError
@@ -42,11 +42,10 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
 def _sweep_values(error: HydraException, overrides: Sequence[str]) -> ServesimError:
     """A list of values outside a sweep, or a mistake because of which it is not seen as one."""
     single = [re.sub(r"=([^,()\[\]{}'\"]*),.*", r"=\1", o) for o in overrides]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        try:
-            compose("config", overrides=[o for o in single if not o.startswith("-")])
-        except HydraException as hidden:
-            return reworded(hidden, single) or ServesimError(_one_line(str(hidden)))
+    try:
+        composed([o for o in single if not o.startswith("-")])
+    except HydraException as hidden:
+        return reworded(hidden, single) or ServesimError(_one_line(str(hidden)))
     found = re.search(r"argument '([^']+)'", str(error))
     setting = found.group(1) if found else "a setting"
     return ServesimError(f"{setting}: several values make a sweep; add -m")
@@ -90,12 +89,11 @@ def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
 def _config_without(key: str, overrides: Sequence[str]) -> DictConfig:
     """The configuration that only the chosen groups make, to see which settings they have."""
     chosen = [o for o in overrides if "=" in o and "." not in o.split("=", 1)[0] and "," not in o]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        for choices in (chosen, []):
-            try:
-                return compose("config", overrides=[o for o in choices if not o.startswith(key)])
-            except HydraException:  # a group of the user's own, or a second mistake
-                continue
+    for choices in (chosen, []):
+        try:
+            return composed([o for o in choices if not o.startswith(key)])
+        except HydraException:  # a group of the user's own, or a second mistake
+            continue
     return OmegaConf.create()
 
 

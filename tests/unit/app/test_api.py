@@ -45,6 +45,15 @@ def test_a_run_does_not_depend_on_another_one_before_it():
     assert servesim.simulate(*SMALL, "seed=5").record == first
 
 
+def test_it_works_inside_another_hydra_application(tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "mine.yaml").write_text("x: 1\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert servesim.simulate(*SMALL).summary["finished"] == 6
+        assert compose("mine").x == 1
+
+
 def test_the_main_job_loads_neither_torch_nor_transformers_nor_seaborn():
     import subprocess
     import sys

@@ -1,0 +1,25 @@
+"""Composing a configuration from code."""
+
+from collections.abc import Sequence
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from servesim.app.paths import conf_dir
+
+
+def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """The root configuration under `overrides`; works inside another Hydra application too.
+
+    Args:
+        overrides: settings as on the command line.
+        with_hydra: keep Hydra's own node, which knows the chosen options.
+    """
+    instance = GlobalHydra.instance()
+    outer, instance.hydra = instance.hydra, None  # Hydra refuses to be initialised twice
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
+    finally:
+        instance.hydra = outer

@@ -16,10 +16,11 @@ def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
         overrides: settings as on the command line.
         with_hydra: keep Hydra's own node, which knows the chosen options.
     """
-    instance = GlobalHydra.instance()
-    outer, instance.hydra = instance.hydra, None  # Hydra refuses to be initialised twice
+    # Hydra refuses to be initialised twice, and forgets its instance when it is done
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
     finally:
-        instance.hydra = outer
+        GlobalHydra.instance().hydra = outer

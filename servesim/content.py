@@ -20,6 +20,9 @@ class Content(Protocol):
     def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
         """Keys of blocks `first` … `last - 1` of request `rid`, cut at `block_size` tokens."""
 
+    def shareable_blocks(self, block_size: int) -> int:
+        """How many leading blocks another request may have too; the others are its own."""
+
 
 def _own(rid: int, first: int, last: int) -> list[Hashable]:
     return [("own", rid, i) for i in range(first, last)]
@@ -32,6 +35,10 @@ class Unique:
     def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
         """Keys that equal no other request's."""
         return _own(rid, first, last)
+
+    def shareable_blocks(self, block_size: int) -> int:
+        """None."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,10 @@ class SharedPrefix:
         shared = min(last, max(first, self.tokens // block_size))
         keys: list[Hashable] = [("prefix", self.group, i) for i in range(first, shared)]
         return keys + _own(rid, shared, last)
+
+    def shareable_blocks(self, block_size: int) -> int:
+        """Those wholly inside the shared part."""
+        return self.tokens // block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,10 @@ class TraceBlocks:
             keys = [("trace", self.ids[i // parts], i % parts) for i in range(first, known)]
         return keys + _own(rid, known, last)
 
+    def shareable_blocks(self, block_size: int) -> int:
+        """Those that the trace has ids for."""
+        return len(self.ids) * self.block_size // block_size
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -94,6 +109,10 @@ class Tokens:
         known = min(last, len(self.ids) // block_size)
         keys: list[Hashable] = list(_chain(self.ids, known, block_size)[first:])
         return keys + _own(rid, max(first, known), last)
+
+    def shareable_blocks(self, block_size: int) -> int:
+        """Those full of given ids."""
+        return len(self.ids) // block_size
 
 
 def _chain(ids: Sequence[int], num_blocks: int, block_size: int) -> list[bytes]:

@@ -1,39 +1,48 @@
-"""The pool of KV blocks: reference counts, the free queue in engine order, and cached keys.
+"""The pool of KV blocks: the free queue in engine order, cached keys, reference counts.
 
 Rules of vLLM 0.33 (block_pool.py): block 0 is a null block that is never handed out; allocation
 takes from the head of the free queue and strips the block's key, which is the eviction; released
 blocks without a key go to the head, those with one to the tail, so that the least recently
 released prefix is evicted first, its deepest block before the others.
+
+Most blocks can be found again only by the request that filled them. They are kept in runs, one
+item of the queue for all that a request gave back at once: freeing 80 blocks or taking 80 is a
+slice and not 80 operations. Only blocks that other requests may hit carry a key and a count.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 
 class BlockPool:
-    """Blocks 1 … num_gpu_blocks − 1, each free or referenced, each with a key or without."""
+    """Blocks 1 … num_gpu_blocks − 1, each free or held.
+
+    Attributes:
+        num_usable: how many there are.
+        num_free: blocks that can be allocated, cached ones included.
+    """
 
     def __init__(self, num_gpu_blocks: int) -> None:
-        self.num_usable = num_gpu_blocks - 1
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_gpu_blocks))
-        self._refs = [0] * num_gpu_blocks
-        self._key: list[Hashable | None] = [None] * num_gpu_blocks
+        self.num_usable = self.num_free = num_gpu_blocks - 1
+        # number of a run → its blocks in the order of their tokens; the last one goes first
+        self._queue: OrderedDict[int, list[int]] = OrderedDict()
+        self._num_runs = 0
+        if self.num_free:
+            self._append(list(range(num_gpu_blocks - 1, 0, -1)))
+        self._key: dict[int, Hashable] = {}
+        self._refs: dict[int, int] = {}
+        self._run_of: dict[int, int] = {}  # of keyed blocks that are free
         # Equal content is not deduplicated: a key may name several blocks, the oldest one serves.
         self._cached: dict[Hashable, dict[int, None]] = {}
 
     @property
-    def num_free(self) -> int:
-        """Blocks that can be allocated, cached ones included."""
-        return len(self._free)
-
-    @property
     def num_used(self) -> int:
         """Blocks that some request holds."""
-        return self.num_usable - len(self._free)
+        return self.num_usable - self.num_free
 
     def free_order(self) -> list[int]:
         """Block ids in the order in which they would be allocated."""
-        return list(self._free)
+        return [block for run in self._queue.values() for block in reversed(run)]
 
     def find(self, key: Hashable) -> int | None:
         """The block cached under `key`, or None."""
@@ -41,50 +50,89 @@ class BlockPool:
         return next(iter(blocks)) if blocks else None
 
     def is_free(self, block: int) -> bool:
-        """Whether no request holds `block`."""
-        return self._refs[block] == 0
+        """Whether no request holds the keyed block."""
+        return block in self._run_of
 
     def take(self, count: int) -> list[int]:
         """Allocate `count` blocks from the head of the free queue; their cached keys are lost."""
-        taken = []
-        for _ in range(count):
-            block, _ = self._free.popitem(last=False)
-            if self._key[block] is not None:
-                self._forget(block)
-            self._refs[block] = 1
-            taken.append(block)
+        taken: list[int] = []
+        queue = self._queue
+        self.num_free -= count
+        while count:
+            number = next(iter(queue))
+            run = queue[number]
+            if len(run) > count:
+                taken += run[: -count - 1 : -1]
+                del run[-count:]
+                return taken
+            del queue[number]
+            taken += run[::-1]
+            count -= len(run)
+            if run[0] in self._key:  # keyed blocks are runs of one
+                self._forget(run[0])
         return taken
 
     def touch(self, blocks: Iterable[int]) -> None:
-        """Take one more reference on cached blocks."""
+        """Take one more reference on keyed blocks."""
         for block in blocks:
             if self._refs[block] == 0:
-                del self._free[block]
+                del self._queue[self._run_of.pop(block)]
+                self.num_free -= 1
             self._refs[block] += 1
 
     def register(self, block: int, key: Hashable) -> None:
-        """Cache a full block under `key`."""
+        """Cache a full block, held by one request, under `key`."""
         self._key[block] = key
+        self._refs[block] = 1
         self._cached.setdefault(key, {})[block] = None
 
-    def release(self, blocks: Iterable[int]) -> None:
-        """Drop one reference on each of a request's blocks, given in the order of its tokens."""
-        keyless = []
-        for block in reversed(list(blocks)):
+    def release(self, blocks: Sequence[int], own: range = range(0)) -> int | None:
+        """Drop one reference on each of a request's blocks, given in the order of its tokens.
+
+        Args:
+            blocks: what it holds.
+            own: positions of the cached blocks that only this request can find again; blocks
+                before them are keyed, blocks behind them hold no full block of tokens.
+
+        Returns:
+            The number under which `own_run` and `reclaim` know the own blocks, or None.
+        """
+        number = None
+        if own:
+            number = self._append(list(blocks[own.start : own.stop]))
+            self.num_free += len(own)
+            shared, rest = blocks[: own.start], list(blocks[own.stop :])
+        else:
+            shared = [b for b in blocks if b in self._key]
+            rest = [b for b in blocks if b not in self._key]
+        for block in reversed(shared):
             self._refs[block] -= 1
-            if self._refs[block] == 0:
-                if self._key[block] is None:
-                    keyless.append(block)
-                else:
-                    self._free[block] = None
-        for block in reversed(keyless):
-            self._free[block] = None
-            self._free.move_to_end(block, last=False)
+            if not self._refs[block]:
+                self._run_of[block] = self._append([block])
+                self.num_free += 1
+        if rest:
+            self._queue.move_to_end(self._append(rest), last=False)
+            self.num_free += len(rest)
+        return number
+
+    def own_run(self, number: int) -> list[int]:
+        """What is left of own blocks, in the order of their tokens: the first ones live longest."""
+        return self._queue.get(number, [])
+
+    def reclaim(self, number: int) -> list[int]:
+        """Hand the rest of a run of own blocks back to its request."""
+        run = self._queue.pop(number)
+        self.num_free -= len(run)
+        return run
+
+    def _append(self, run: list[int]) -> int:
+        self._num_runs += 1
+        self._queue[self._num_runs] = run
+        return self._num_runs
 
     def _forget(self, block: int) -> None:
-        key = self._key[block]
+        key = self._key.pop(block)
         blocks = self._cached[key]
-        del blocks[block]
+        del blocks[block], self._refs[block], self._run_of[block]
         if not blocks:
             del self._cached[key]
-        self._key[block] = None

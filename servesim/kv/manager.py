@@ -1,22 +1,40 @@
 """Blocks by request: prefix lookup, allocation, release (vLLM kv_cache_manager.py, 0.33)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from servesim.content import Content
 from servesim.kv.block_pool import BlockPool
 
 
 class BlockTable:
-    """The blocks one request holds, in the order of its tokens."""
+    """The blocks one request holds, in the order of its tokens.
 
-    __slots__ = ("_content", "_keys", "_rid", "blocks", "num_registered")
+    Attributes:
+        blocks: block ids.
+        num_registered: full blocks that are cached.
+        num_shareable: leading blocks that another request may have too.
+        own_run: cached blocks given back by a preemption, as the pool knows them.
+    """
 
-    def __init__(self, rid: int, content: Content) -> None:
+    __slots__ = (
+        "_content",
+        "_keys",
+        "_rid",
+        "blocks",
+        "num_registered",
+        "num_shareable",
+        "own_run",
+    )
+
+    def __init__(self, rid: int, content: Content, block_size: int) -> None:
         self._rid, self._content = rid, content
         self._keys: list[Hashable] = []
         self.blocks: list[int] = []
         self.num_registered = 0
+        self.num_shareable = content.shareable_blocks(block_size)
+        self.own_run: int | None = None
 
     def keys(self, count: int, block_size: int) -> list[Hashable]:
         """Content keys of the first `count` full blocks (possibly more)."""
@@ -24,6 +42,21 @@ class BlockTable:
         if known < count:
             self._keys += self._content.block_keys(self._rid, known, count, block_size)
         return self._keys
+
+
+class Hits(NamedTuple):
+    """Cached blocks of a waiting request: first those that others may hold too, then its own."""
+
+    shared: list[int]
+    own: list[int]
+
+    @property
+    def count(self) -> int:
+        """Blocks in all."""
+        return len(self.shared) + len(self.own)
+
+
+NO_HITS = Hits([], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +75,7 @@ class Need:
     new_tokens: int
     known_tokens: int
     lookahead_tokens: int = 0
-    hits: Sequence[int] = ()
+    hits: Hits = NO_HITS
     full_sequence: bool = False
     spare_blocks: int = 0
 
@@ -58,40 +91,64 @@ class KVManager:
         self._max_model_len = max_model_len
         self._prefix_caching = prefix_caching
 
-    def lookup(self, table: BlockTable, known_tokens: int) -> list[int]:
-        """Longest cached prefix in whole blocks; the last known token is left to compute."""
-        hits: list[int] = []
-        if not self._prefix_caching:
-            return hits
+    def table(self, rid: int, content: Content) -> BlockTable:
+        """An empty table for one request."""
+        return BlockTable(rid, content, self.block_size)
+
+    def lookup(self, table: BlockTable, known_tokens: int) -> Hits:
+        """Longest cached prefix in whole blocks; the last known token is left to compute.
+
+        Own blocks need no look-up: released behind them in the queue, the shared ones before them
+        outlive them, and of the own ones the first live longest.
+        """
+        if not self._prefix_caching or not (table.num_shareable or table.own_run):
+            return NO_HITS
         count = (known_tokens - 1) // self.block_size
-        keys = table.keys(count, self.block_size)
-        for i in range(count):
-            block = self.pool.find(keys[i])
-            if block is None:
-                break
-            hits.append(block)
-        return hits
+        num_shareable = min(count, table.num_shareable)
+        shared: list[int] = []
+        if num_shareable:
+            keys = table.keys(num_shareable, self.block_size)
+            for i in range(num_shareable):
+                block = self.pool.find(keys[i])
+                if block is None:
+                    return Hits(shared, [])
+                shared.append(block)
+        own = self.pool.own_run(table.own_run) if table.own_run else []
+        return Hits(shared, own)
+
+    def fits(self, need: Need) -> bool:
+        """Whether a waiting request would get its blocks now."""
+        return self._missing(need) is not None
 
     def admit(self, table: BlockTable, need: Need) -> bool:
         """Give a waiting request its hits and new blocks, or nothing at all and False."""
-        pool, num_hits = self.pool, len(need.hits)
-        # a hit that nobody holds leaves the free queue, so it costs capacity like a new block
-        revived = sum(pool.is_free(b) for b in need.hits)
-        room = pool.num_free - need.spare_blocks - revived
-        if need.full_sequence:
-            whole = self._blocks_for(need.known_tokens)
-            if whole - num_hits > room:
-                return False
-        computed = num_hits * self.block_size + need.new_tokens
-        missing = max(0, self._blocks_for(computed + need.lookahead_tokens) - num_hits)
-        if missing > room:
+        missing = self._missing(need)
+        if missing is None:
             return False
-        pool.touch(need.hits)
-        table.blocks.extend(need.hits)
-        table.num_registered = num_hits
+        pool, hits = self.pool, need.hits
+        if hits.shared:
+            pool.touch(hits.shared)
+            table.blocks.extend(hits.shared)
+        if hits.own and table.own_run:
+            table.blocks.extend(pool.reclaim(table.own_run))
+        table.own_run = None
+        table.num_registered = hits.count
         table.blocks.extend(pool.take(missing))
+        computed = hits.count * self.block_size + need.new_tokens
         self.register(table, min(computed, need.known_tokens))
         return True
+
+    def _missing(self, need: Need) -> int | None:
+        """New blocks for an admission, or None where they do not fit."""
+        num_hits, pool = need.hits.count, self.pool
+        # a hit that nobody holds leaves the free queue, so it costs capacity like a new block
+        revived = sum(map(pool.is_free, need.hits.shared)) + len(need.hits.own)
+        room = pool.num_free - need.spare_blocks - revived
+        if need.full_sequence and self._blocks_for(need.known_tokens) - num_hits > room:
+            return None
+        end = num_hits * self.block_size + need.new_tokens + need.lookahead_tokens
+        missing = max(0, self._blocks_for(end) - num_hits)
+        return missing if missing <= room else None
 
     def extend(self, table: BlockTable, num_tokens: int, lookahead: int, known_tokens: int) -> bool:
         """Grow a running request to `num_tokens` computed tokens, or change nothing and False.
@@ -118,16 +175,20 @@ class KVManager:
         """
         if not self._prefix_caching:
             return
-        full = num_tokens // self.block_size
-        if full > table.num_registered:
-            keys = table.keys(full, self.block_size)
-            for i in range(table.num_registered, full):
-                self.pool.register(table.blocks[i], keys[i])
+        full, first = num_tokens // self.block_size, table.num_registered
+        if full > first:
+            if first < table.num_shareable:
+                last = min(full, table.num_shareable)
+                keys = table.keys(last, self.block_size)
+                for i in range(first, last):
+                    self.pool.register(table.blocks[i], keys[i])
             table.num_registered = full
 
     def release(self, table: BlockTable) -> None:
         """Give all blocks back; cached ones stay findable until they are allocated anew."""
-        self.pool.release(table.blocks)
+        full = table.num_registered
+        own = range(min(table.num_shareable, full), full)
+        table.own_run = self.pool.release(table.blocks, own)
         table.blocks = []
         table.num_registered = 0
 

@@ -31,11 +31,13 @@ class RequestState:
         "table",
     )
 
-    def __init__(self, request: Request, arrival_order: int, predicted_tokens: float) -> None:
+    def __init__(
+        self, request: Request, table: BlockTable, arrival_order: int, predicted_tokens: float
+    ) -> None:
         self.request = request
         self.arrival_order = arrival_order
         self.predicted_tokens = predicted_tokens
-        self.table = BlockTable(request.rid, request.content)
+        self.table = table
         self.known = request.prompt_tokens
         self.computed = 0
         self.drafts = 0

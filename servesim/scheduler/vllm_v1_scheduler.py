@@ -126,7 +126,8 @@ class VllmV1Scheduler:
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> None:
         """Put a request into the waiting queue."""
-        state = RequestState(request, self._num_added, predicted_tokens)
+        table = self._kv.table(request.rid, request.content)
+        state = RequestState(request, table, self._num_added, predicted_tokens)
         self._num_added += 1
         self._states[request.rid] = state
         self._waiting.push(state, ps_to_seconds(request.arrival_ps))
@@ -246,7 +247,7 @@ class VllmV1Scheduler:
         while len(waiting) and step.budget > 0 and len(self._running) < self._max_seqs:
             state = waiting.head()
             hits = self._kv.lookup(state.table, state.known)
-            cached = len(hits) * self._kv.block_size
+            cached = hits.count * self._kv.block_size
             n, drafts = self._tokens_to_admit(state, cached, step, ran_some)
             if n == 0:
                 return  # head-of-line: nobody overtakes it

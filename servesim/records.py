@@ -5,10 +5,11 @@ frozen dataclass costs three times as much to make.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from servesim.content import Content, Unique
+from servesim.gaps import Gaps
 
 _UNIQUE = Unique()
 
@@ -102,12 +103,35 @@ class Admission(NamedTuple):
     resumed: bool
 
 
+class Decodes(NamedTuple):
+    """Requests that compute one token each, as a group.
+
+    Attributes:
+        seqs: how many.
+        context: tokens of context of all of them, this step's included.
+        longest: context of the longest.
+    """
+
+    seqs: int
+    context: int
+    longest: int
+
+    def later(self, steps: int) -> "Decodes":
+        """The same requests some steps on."""
+        return Decodes(self.seqs, self.context + steps * self.seqs, self.longest + steps)
+
+
+NO_DECODES = Decodes(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """One forward pass: what the scheduler decided, in the engine's order.
 
     Attributes:
-        work: the batch.
+        work: the batch, but for `decodes`.
+        decodes: requests that just go on decoding, where the scheduler keeps them as a group.
+        left_group: (rid, tokens sampled so far) of requests that were in that group until now.
         admitted: requests that left the waiting queue.
         preempted: requests that lost their blocks, in the order in which they did.
         recomputed: (rid, tokens) for work on tokens whose KV a preemption had thrown away.
@@ -117,11 +141,21 @@ class StepPlan:
     admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
     recomputed: tuple[tuple[int, int], ...] = ()
+    decodes: Decodes = NO_DECODES
+    left_group: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def num_seqs(self) -> int:
+        """Requests of the whole batch."""
+        return len(self.work) + self.decodes.seqs
 
     @property
     def num_tokens(self) -> int:
         """Tokens of the whole batch."""
-        return sum(w.num_tokens for w in self.work)
+        tokens = self.decodes.seqs
+        for work in self.work:
+            tokens += work.num_tokens
+        return tokens
 
 
 class Emission(NamedTuple):
@@ -133,10 +167,17 @@ class Emission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step brought: tokens by request, and which requests ended with it."""
+    """What a step brought: tokens by request, and which requests ended with it.
+
+    Attributes:
+        emitted: by request of the plan's `work`; each of its `decodes` streamed one token.
+        finished: requests that ended.
+        decoded: (rid, tokens of the whole reply) of those of them that were among `decodes`.
+    """
 
     emitted: tuple[Emission, ...]
     finished: tuple[int, ...]
+    decoded: tuple[tuple[int, int], ...] = ()
 
 
 class StepTime(NamedTuple):
@@ -207,6 +248,8 @@ class StepTotals:
         max_seqs: largest batch.
         outside_any: steps outside the cost model's fitted range on some axis.
         outside: steps outside it, by axis.
+        skipped_steps: steps that were not looked at one by one: how the run was carried out,
+            not what happened in it, so it does not count when totals are compared.
     """
 
     steps: int
@@ -219,6 +262,7 @@ class StepTotals:
     max_seqs: int
     outside_any: int
     outside: Mapping[str, int]
+    skipped_steps: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +279,7 @@ class RunRecord:
 
     Attributes:
         requests: one record per request of the load, by number.
-        itl_ps: gaps between streamed tokens of a request, picoseconds → how often.
+        itl_ps: gaps between the tokens of a request as streamed.
         totals: sums over steps.
         steps: a record per step, where they were kept.
         prefix_stats: prefix-cache totals.
@@ -244,7 +288,7 @@ class RunRecord:
     """
 
     requests: tuple[RequestRecord, ...]
-    itl_ps: Mapping[int, int]
+    itl_ps: Gaps
     totals: StepTotals
     steps: tuple[StepRecord, ...]
     prefix_stats: PrefixStats

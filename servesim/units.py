@@ -6,6 +6,7 @@ order, which is what lets skipped runs equal stepped ones. Files and people get 
 
 PS_PER_S = 10**12
 PS_PER_NS = 1_000
+PS_PER_US = 1_000_000
 BYTES_PER_GIB = 2**30
 BITS_PER_BYTE = 8
 US_PER_S = 1e6

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from servesim.cost.base import listed_run
+from servesim.cost.durations import Durations
 from servesim.engine.simulation import RunOptions, run
 from servesim.hardware.gpu import GPU
 from servesim.policies.order.base import Order
 from servesim.policies.order.fcfs import Fcfs
-from servesim.records import Request, RunRecord, StepPlan, StepTime
+from servesim.records import Decodes, Request, RunRecord, StepPlan, StepTime
 from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.vllm_v1 import VllmV1
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
@@ -26,6 +28,9 @@ class LinearTimer:
     def step_time(self, plan: StepPlan) -> StepTime:
         return StepTime(self.per_step + self.per_token * plan.num_tokens)
 
+    def decode_run(self, decodes: Decodes, steps: int) -> Durations:
+        return listed_run(self, decodes, steps)
+
 
 def request(rid: int, arrival_ps: int = 0, prompt: int = 4, output: int = 2, **more) -> Request:
     return Request(rid, arrival_ps, prompt, output, more.pop("max_tokens", output), **more)
@@ -39,12 +44,13 @@ def engine(
     max_model_len: int = 4000,
     caching: bool = True,
     order: Order | None = None,
+    stepwise: bool = False,
     **settings,
 ) -> VllmV1Scheduler:
     cache = CacheSize(blocks, block_size, caching)
     setup = EngineSetup(ANY_GPU, cache, max_model_len, order or Fcfs())
     profile = VllmV1(max_num_batched_tokens=max_tokens, max_num_seqs=max_seqs, **settings)
-    return profile.start(setup)
+    return profile.start(setup, stepwise)
 
 
 def serve(requests: Sequence[Request], scheduler=None, timer=None, **options) -> RunRecord:

@@ -36,7 +36,9 @@ def execute(
     predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
     options = RunOptions(keep_steps, until, observer)
     try:
-        record = run(load.requests, predictions, setup.profile.start(engine), timer, options)
+        record = run(
+            load.requests, predictions, setup.profile.start(engine, setup.stepwise), timer, options
+        )
     except SettingError as error:
         raise error.within("scheduler") from None
     row: dict[str, Value] = {**_identity(setup), **load.counts}
@@ -44,6 +46,7 @@ def execute(
         row |= metric.measure(record)
     row["num_gpu_blocks"] = budget.num_gpu_blocks
     row["steps_outside_fit"] = record.totals.outside_any
+    row["steps_skipped"] = record.totals.skipped_steps
     notes = [
         setup.profile.describe(engine),
         budget.describe(),

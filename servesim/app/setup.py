@@ -37,6 +37,7 @@ SETTINGS = (
     "kv_dtype",
     "max_model_len",
     "until_s",
+    "stepwise",
     "objective",
     "hydra",
 )
@@ -49,6 +50,7 @@ class Setup:
     Attributes:
         labels: chosen option of each config group, e.g. {"policies/order": "fcfs"}.
         until_s: when to cut the run, seconds; None runs to the end.
+        stepwise: look at every step instead of skipping those in which nothing is decided.
     """
 
     seed: int
@@ -62,6 +64,7 @@ class Setup:
     metrics: Mapping[str, Metric]
     max_model_len: int | None
     until_s: float | None
+    stepwise: bool
     labels: Mapping[str, str]
 
     def budget(self) -> KVBudget:
@@ -95,6 +98,7 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         checks.whole("max_model_len", cfg.max_model_len, at_least=2)
     if cfg.until_s is not None:
         checks.positive("until_s", cfg.until_s)
+    checks.flag("stepwise", cfg.stepwise)
     deployment = Deployment(
         model=_make(cfg, "model"),
         gpu=_make(cfg, "hardware"),
@@ -114,6 +118,7 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         metrics=_make(cfg, "metrics"),
         max_model_len=cfg.max_model_len,
         until_s=cfg.until_s,
+        stepwise=cfg.stepwise,
         labels={k: v for k, v in labels.items() if not k.startswith("hydra/") and v},
     )
 

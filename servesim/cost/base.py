@@ -2,8 +2,11 @@
 
 from typing import Protocol
 
+from servesim.cost.durations import Durations, Listed
 from servesim.deployment import Deployment
-from servesim.records import StepPlan, StepTime
+from servesim.records import Decodes, StepPlan, StepTime
+
+_LISTED_STEPS = 64  # beyond, a run that is cut short has evaluated too much in vain
 
 
 class StepTimer(Protocol):
@@ -14,6 +17,17 @@ class StepTimer(Protocol):
 
         The same plan always takes the same time. Only + − × ÷, sqrt and comparisons on Python
         floats: they give the same bits on every machine, `exp`, `pow` and numpy sums do not.
+        """
+
+    def decode_run(self, decodes: Decodes, steps: int) -> Durations:
+        """Times of further steps in which these requests just go on decoding.
+
+        The same, to the picosecond, as `step_time` of each of them. May cover fewer than `steps`
+        steps, but at least one. A timer without a closed form returns `listed_run(...)`.
+
+        Args:
+            decodes: the batch of the first of the steps.
+            steps: how many are wanted.
         """
 
 
@@ -28,3 +42,17 @@ class CostModel(Protocol):
 
     def axis_range(self, axis: str) -> tuple[float, float]:
         """Fitted range of an axis that a step was outside of."""
+
+
+def listed_run(timer: StepTimer, decodes: Decodes, steps: int) -> Durations:
+    """A run's times one by one, for timers of any shape; ends where the fitted range does."""
+    durations: list[int] = []
+    outside: tuple[str, ...] = ()
+    for step in range(min(steps, _LISTED_STEPS)):
+        time = timer.step_time(StepPlan((), decodes=decodes.later(step)))
+        if not durations:
+            outside = time.outside
+        elif time.outside != outside:
+            break
+        durations.append(time.duration_ps)
+    return Listed(durations, outside)

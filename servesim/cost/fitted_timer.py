@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from servesim.cost.coefficients import Coefficients, Curve
-from servesim.records import StepPlan, StepTime, Work
-from servesim.units import US_PER_S, seconds_to_ps
+from servesim.cost.durations import Progression
+from servesim.records import Decodes, StepPlan, StepTime, Work
+from servesim.units import PS_PER_US, US_PER_S, seconds_to_ps
 
 AXES = (
     "tokens",
@@ -21,6 +22,7 @@ AXES = (
 )
 
 
+NO_LIMIT = 2**62  # tokens
 ALL_REDUCES_PER_LAYER = 2  # after the attention output and after the MLP (Megatron-LM)
 
 
@@ -58,6 +60,14 @@ class Batch(NamedTuple):
     past: int
 
 
+class _Line(NamedTuple):
+    """Time of a decode step: base + slope · context, for contexts up to `until_context`."""
+
+    base_ps: int
+    slope_ps: int
+    until_context: int
+
+
 class FittedTimer:
     """Step time = layers × (dense + attention + all-reduces) + embedding and norm + head + host."""
 
@@ -71,31 +81,82 @@ class FittedTimer:
         self.num_layers = num_layers
         self._ranges = tuple((axis, *ranges[axis]) for axis in AXES)
         self._dense = Curve(coefficients.dense.knots_tokens, coefficients.dense.us)
+        self._decode_rest_us: dict[int, float] = {}
         self._head = Curve(coefficients.head.knots_rows, coefficients.head.us)
 
     def step_time(self, plan: StepPlan) -> StepTime:
         """Time of one step, and the axes on which it lies outside the fitted range."""
-        work, c = plan.work, self._c
-        if not work:
+        c = self._c
+        if not plan.num_seqs:
             return StepTime(seconds_to_ps(c.host.us / US_PER_S))
-        batch = self._measure(work)
-        tokens, rows = batch.tokens, batch.rows
-        layer_us = self.dense_us(tokens) + self._attention_us(batch)
+        batch = self._measure(plan.work, plan.decodes)
+        if batch.tokens == batch.rows == batch.seqs:
+            line = self._decode_line(Decodes(batch.seqs, batch.context, batch.longest))
+            return StepTime(line.base_ps + line.slope_ps * batch.context, self._outside(batch))
+        us = self._rest_us(batch) + self.num_layers * self._attention_us(batch)
+        return StepTime(seconds_to_ps(us / US_PER_S), self._outside(batch))
+
+    def decode_run(self, decodes: Decodes, steps: int) -> Progression:
+        """As long as the attention keeps its slope and the fitted range its verdict."""
+        seqs, context, _ = decodes
+        line = self._decode_line(decodes)
+        if context <= line.until_context:
+            steps = min(steps, (line.until_context - context) // seqs + 1)
+        outside = self._outside_of(decodes)
+        if self._outside_of(decodes.later(steps - 1)) != outside:
+            same, other = 1, steps  # bisect: the first step differs from the last one
+            while other - same > 1:
+                middle = (same + other) // 2
+                if self._outside_of(decodes.later(middle - 1)) == outside:
+                    same = middle
+                else:
+                    other = middle
+            steps = same
+        first = line.base_ps + line.slope_ps * context
+        return Progression(first, line.slope_ps * seqs, steps, outside)
+
+    def _decode_line(self, decodes: Decodes) -> _Line:
+        """Step time of decodes as base + slope · context, both in whole picoseconds.
+
+        All contexts of a run grow together, so its unevenness is constant; it is computed from
+        whole numbers, lest its last bit wander from step to step.
+        """
+        c, (seqs, context, longest) = self._c.decode_attention, decodes
+        us_per_token, until = c.us_per_kv_token, NO_LIMIT
+        us = c.us + c.us_per_seq * seqs
+        if context <= c.first_kv_tokens:
+            us_per_token += c.us_per_first_kv_token
+            until = int(c.first_kv_tokens)
+        else:
+            us += c.us_per_first_kv_token * c.first_kv_tokens
+        if seqs >= c.whole_from_seqs:
+            us += c.us_if_whole + c.us_per_uneven_token * ((longest * seqs - context) / seqs)
+        rest_us = self._decode_rest_us.get(seqs)
+        if rest_us is None:
+            batch = Batch(seqs, seqs, seqs, 0, 0, False, 0, 0, seqs, 0.0, 0, 0, 0)
+            rest_us = self._decode_rest_us[seqs] = self._rest_us(batch)
+        base_ps = seconds_to_ps((rest_us + self.num_layers * us) / US_PER_S)
+        return _Line(base_ps, round(self.num_layers * us_per_token * PS_PER_US), until)
+
+    def _rest_us(self, batch: Batch) -> float:
+        """A step without its attention, microseconds."""
+        c, tokens = self._c, batch.tokens
+        layer_us = self.dense_us(tokens)
         layer_us += ALL_REDUCES_PER_LAYER * (c.link.us + c.link.us_per_token * tokens)
         us = self.num_layers * layer_us + c.once.us + c.once.us_per_token * tokens
-        if rows:
-            us += self.head_us(rows)
-        us += c.host.us + c.host.us_per_seq * len(work)
-        return StepTime(seconds_to_ps(us / US_PER_S), self._outside(batch))
+        if batch.rows:
+            us += self.head_us(batch.rows)
+        return us + c.host.us + c.host.us_per_seq * batch.requests
 
     def attention_us(self, plan: StepPlan) -> float:
         """Attention of one layer, one call for the whole batch, microseconds."""
-        return self._attention_us(self._measure(plan.work))
+        return self._attention_us(self._measure(plan.work, plan.decodes))
 
-    def _measure(self, work: tuple[Work, ...]) -> Batch:
+    def _measure(self, work: tuple[Work, ...], decodes: Decodes) -> Batch:
         """A request with one token and its drafts is a decode, any other a prefill chunk."""
         tile = self._c.mixed_attention.tile_queries
-        tokens = rows = seqs = context = longest = 0
+        seqs, context, longest = decodes
+        tokens = rows = seqs
         chunk_tiles = most_tiles = chunk_context = chunk_longest = past = 0
         tiled_context = 0.0
         drafts = False
@@ -122,7 +183,8 @@ class FittedTimer:
                 if end > chunk_longest:
                     chunk_longest = end
         return Batch(
-            tokens, rows, seqs, context, longest, drafts, chunk_tiles, most_tiles, len(work),
+            tokens, rows, seqs, context, longest, drafts, chunk_tiles, most_tiles,
+            decodes.seqs + len(work),
             tiled_context, chunk_context, chunk_longest, past,
         )  # fmt: skip
 
@@ -192,6 +254,12 @@ class FittedTimer:
             spilled = (context - c.spill_kv_tokens) * (1 - c.spill_seqs / seqs)
             total += c.us_per_spilled_kv_token * spilled
         return max(task, total + c.ragged_share * task)
+
+    def _outside_of(self, decodes: Decodes) -> tuple[str, ...]:
+        seqs, context, longest = decodes
+        return self._outside(
+            Batch(seqs, seqs, seqs, context, longest, False, 0, 0, seqs, 0.0, 0, 0, 0)
+        )
 
     def _outside(self, b: Batch) -> tuple[str, ...]:
         """Axes above their range, or below it; a step without any of what an axis counts is in."""

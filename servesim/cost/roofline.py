@@ -7,11 +7,12 @@ measured step matters, use a fitted cost.
 from dataclasses import dataclass
 
 from servesim import checks
+from servesim.cost.durations import Progression
 from servesim.deployment import Deployment
 from servesim.errors import UnknownChoiceError
 from servesim.model.spec import DTYPE_BYTES
-from servesim.records import StepPlan, StepTime
-from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, seconds_to_ps
+from servesim.records import Decodes, StepPlan, StepTime
+from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, PS_PER_S, seconds_to_ps
 
 FLOPS_PER_MAC = 2
 MATMULS_OF_ATTENTION = 2  # q·k and scores·v
@@ -87,6 +88,9 @@ class RooflineTimer:
         ring_bytes = 2 * (tp - 1) / tp * model.hidden_size * weight_bytes
         self._link_step_s = all_reduces * cost.link_latency_s
         self._link_token_s = all_reduces * ring_bytes / link
+        # a token of a decode's context costs whole picoseconds, so that a run is a progression
+        self._decode_token_ps = round(max(self._attended_s, self._kv_token_s) * PS_PER_S)
+        self._decode_step_ps: dict[int, int] = {}
 
     def step_time(self, plan: StepPlan) -> StepTime:
         """Host, linear layers, head, attention and all-reduces, one after the other.
@@ -96,19 +100,39 @@ class RooflineTimer:
         prefill chunk by its FLOPs.
         """
         work = plan.work
-        if not work:
-            return StepTime(seconds_to_ps(self._host_s))
-        tokens = rows = attended = context = 0
+        rows, attended, _ = plan.decodes
+        tokens, context = rows, attended
         for _, num_tokens, num_computed, num_drafts, samples in work:
             tokens += num_tokens
             context += num_computed + num_tokens
             attended += num_tokens * num_computed + num_tokens * (num_tokens + 1) // 2
             if samples:
                 rows += 1 + num_drafts
-        seconds = self._host_s + self._per_seq_s * len(work)
+        seqs = plan.num_seqs
+        if tokens == rows == seqs:
+            return StepTime(self._decode_ps(seqs) + self._decode_token_ps * context)
+        attention_s = max(self._attended_s * attended, self._kv_token_s * context)
+        return StepTime(seconds_to_ps(self._linear_s(seqs, tokens, rows) + attention_s))
+
+    def decode_run(self, decodes: Decodes, steps: int) -> Progression:
+        """Each step's context is longer by one token per sequence."""
+        seqs, context, _ = decodes
+        first = self._decode_ps(seqs) + self._decode_token_ps * context
+        return Progression(first, self._decode_token_ps * seqs, steps)
+
+    def _decode_ps(self, seqs: int) -> int:
+        """A step in which `seqs` sequences sample from one token each, without its attention."""
+        known = self._decode_step_ps.get(seqs)
+        if known is None:
+            known = self._decode_step_ps[seqs] = seconds_to_ps(self._linear_s(seqs, seqs, seqs))
+        return known
+
+    def _linear_s(self, seqs: int, tokens: int, rows: int) -> float:
+        """All but the attention."""
+        seconds = self._host_s + self._per_seq_s * seqs
+        if not tokens:
+            return seconds
         seconds += max(self._layers_read_s, self._layers_token_s * tokens)
-        seconds += max(self._attended_s * attended, self._kv_token_s * context)
         if rows:
             seconds += max(self._head_read_s, self._head_row_s * rows)
-        seconds += self._link_step_s + self._link_token_s * tokens
-        return StepTime(seconds_to_ps(seconds))
+        return seconds + self._link_step_s + self._link_token_s * tokens

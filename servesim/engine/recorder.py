@@ -1,7 +1,10 @@
 """Turns what happens in a run into records."""
 
-from collections import Counter
-
+from servesim.cost.durations import Progression
+from servesim.engine.step_records import run_records, step_record
+from servesim.engine.totals import Totals
+from servesim.engine.under_way import Run, Step
+from servesim.gaps import GapCollector, Gaps
 from servesim.records import (
     Request,
     RequestRecord,
@@ -9,38 +12,8 @@ from servesim.records import (
     StepOutcome,
     StepPlan,
     StepRecord,
-    StepTime,
     StepTotals,
 )
-
-
-class _Totals:
-    """Running sums of a run's steps."""
-
-    def __init__(self) -> None:
-        self.steps = self.busy_ps = self.tokens = self.seqs = 0
-        self.seq_ps = self.block_ps = self.max_blocks = self.max_seqs = 0
-        self.outside_any = 0
-        self.outside: Counter[str] = Counter()
-
-    def add(self, plan: StepPlan, time: StepTime, blocks_used: int) -> None:
-        """Count one step."""
-        duration, seqs = time.duration_ps, len(plan.work)
-        self.steps += 1
-        self.busy_ps += duration
-        self.tokens += plan.num_tokens
-        self.seqs += seqs
-        self.seq_ps += seqs * duration
-        self.block_ps += blocks_used * duration
-        self.max_blocks = max(self.max_blocks, blocks_used)
-        self.max_seqs = max(self.max_seqs, seqs)
-        if time.outside:
-            self.outside_any += 1
-            self.outside.update(time.outside)
-
-    def freeze(self) -> StepTotals:
-        """The sums so far."""
-        return StepTotals(**{**vars(self), "outside": dict(self.outside)})
 
 
 class _Track:
@@ -54,9 +27,11 @@ class _Track:
         "last_ps",
         "preemptions",
         "queued_ps",
+        "reason",
         "recomputed",
         "request",
         "scheduled_ps",
+        "status",
         "tokens",
     )
 
@@ -68,23 +43,29 @@ class _Track:
         self.last_ps: int | None = None
         self.tokens = self.cached = self.recomputed = 0
         self.drafts = self.accepted = self.preemptions = 0
+        self.status: Status = "unfinished"
+        self.reason = ""
 
 
 class Recorder:
     """Collects the records of one run.
 
+    Requests that just go on decoding have a token at the end of every step, so of them only the
+    end of the last step is kept, and what they have got is noted when they leave their group.
+
     Attributes:
-        itl_ps: gaps between the tokens of one request as streamed, picoseconds → how often.
         steps: a record per step, where asked for.
+        last_end_ps: end of the last step.
     """
 
     def __init__(self, keep_steps: bool) -> None:
-        self._totals = _Totals()
-        self.itl_ps: Counter[int] = Counter()
         self.steps: list[StepRecord] = []
         self._keep_steps = keep_steps
+        self._totals = Totals()
+        self._gaps = GapCollector()
         self._live: dict[int, _Track] = {}
-        self._done: list[RequestRecord] = []
+        self._done: list[_Track] = []
+        self.last_end_ps = 0
 
     @property
     def num_steps(self) -> int:
@@ -97,9 +78,18 @@ class Recorder:
         return self._totals.freeze()
 
     @property
+    def num_seen(self) -> int:
+        """Requests that have reached the engine, rejected ones included."""
+        return len(self._done) + len(self._live)
+
+    @property
     def num_done(self) -> int:
         """Requests that have ended, rejected ones included."""
         return len(self._done)
+
+    def gaps(self) -> Gaps:
+        """Gaps between streamed tokens so far."""
+        return self._gaps.count()
 
     def queued(self, request: Request, now_ps: int) -> None:
         """The engine took the request in."""
@@ -107,73 +97,95 @@ class Recorder:
 
     def rejected(self, request: Request, reason: str) -> None:
         """The engine's front end refused it."""
-        self._done.append(_record(_Track(request, None), "rejected", reason))
+        track = _Track(request, None)
+        track.status, track.reason = "rejected", reason
+        self._done.append(track)
 
-    def planned(
-        self, plan: StepPlan, start_ps: int, time: StepTime, waiting: int, blocks_used: int
-    ) -> None:
-        """A step begins: who was admitted or preempted, and what the step is."""
+    def planned(self, plan: StepPlan, start_ps: int) -> None:
+        """A step begins: who was admitted or preempted."""
         live = self._live
+        if plan.left_group:
+            self.left_group(plan.left_group)
         for rid in plan.preempted:
             live[rid].preemptions += 1
         for rid, cached_tokens, resumed in plan.admitted:
             if not resumed:
-                live[rid].scheduled_ps = start_ps
-                live[rid].cached = cached_tokens
+                track = live[rid]
+                track.scheduled_ps = start_ps
+                track.cached = cached_tokens
         for rid, tokens in plan.recomputed:
             live[rid].recomputed += tokens
-        self._totals.add(plan, time, blocks_used)
-        if self._keep_steps:
-            self.steps.append(_step_record(plan, start_ps, time, waiting, blocks_used))
 
-    def updated(self, outcome: StepOutcome, now_ps: int) -> None:
-        """The step has ended: tokens stream, requests finish."""
-        live, itl = self._live, self.itl_ps
+    def left_group(self, tokens: tuple[tuple[int, int], ...]) -> None:
+        """Requests no longer go on decoding as a group; (rid, tokens streamed so far)."""
+        for rid, count in tokens:
+            track = self._live[rid]
+            track.tokens = count
+            track.last_ps = self.last_end_ps
+
+    def stepped(self, step: Step, outcome: StepOutcome, now_ps: int) -> None:
+        """A step has ended: tokens stream, requests finish."""
+        plan = step.plan
+        self._totals.add_step(plan, step.time, step.blocks_used)
+        if self._keep_steps:
+            self.steps.append(step_record(step))
+        if plan.decodes.seqs:
+            self._gaps.add_run(step.time.duration_ps, 0, 1, plan.decodes.seqs)
+        live, single = self._live, self._gaps.single
         for rid, tokens in outcome.emitted:
             track = live[rid]
             if track.last_ps is None:
                 track.first_ps = now_ps
             else:
-                itl[now_ps - track.last_ps] += 1
+                single[now_ps - track.last_ps] += 1
             track.last_ps = now_ps
             track.tokens += tokens
+        self.ended(outcome, now_ps)
+
+    def ran(self, run: Run, steps: int, taken: list[tuple[int, int]]) -> None:
+        """A run of steps has ended; `taken` are (step, blocks)."""
+        seqs, durations = run.decodes.seqs, run.durations
+        self._totals.add_run(seqs, durations, steps, run.blocks_used, taken)
+        if isinstance(durations, Progression):
+            self._gaps.add_run(durations.first_ps, durations.increment_ps, steps, seqs)
+        else:
+            for step in range(steps):
+                self._gaps.add_run(durations.at(step), 0, 1, seqs)
+        if self._keep_steps:
+            self.steps.extend(run_records(run, steps, taken))
+
+    def ended(self, outcome: StepOutcome, now_ps: int) -> None:
+        """Requests have ended with the step or the run that is over now."""
+        live = self._live
+        for rid, tokens in outcome.decoded:
+            track = live[rid]
+            track.tokens = tokens
+            track.last_ps = now_ps
         for rid in outcome.finished:
-            self._done.append(_record(live.pop(rid), "finished", ""))
+            track = live.pop(rid)
+            track.status = "finished"
+            self._done.append(track)
+        self.last_end_ps = now_ps
 
     def records(self, not_arrived: tuple[Request, ...] = ()) -> tuple[RequestRecord, ...]:
         """A record per request of the load, by number, the unfinished ones too."""
-        open_ones = [_record(t, "unfinished", "run ended") for t in self._live.values()]
-        never = [_record(_Track(r, None), "unfinished", "not arrived") for r in not_arrived]
-        return tuple(sorted([*self._done, *open_ones, *never], key=lambda record: record.rid))
+        never = [_Track(request, None) for request in not_arrived]
+        for tracks, reason in ((self._live.values(), "run ended"), (never, "not arrived")):
+            for track in tracks:
+                track.reason = reason
+        tracks = [*self._done, *self._live.values(), *never]
+        return tuple(map(_record, sorted(tracks, key=lambda track: track.request.rid)))
 
 
-def _step_record(
-    plan: StepPlan, start_ps: int, time: StepTime, waiting: int, blocks_used: int
-) -> StepRecord:
-    prefills = [w for w in plan.work if w.num_tokens > 1 + w.num_drafts]
-    prefill_tokens = sum(w.num_tokens for w in prefills)
-    return StepRecord(
-        start_ps=start_ps,
-        duration_ps=time.duration_ps,
-        num_seqs=len(plan.work),
-        num_prefill_seqs=len(prefills),
-        prefill_tokens=prefill_tokens,
-        decode_tokens=plan.num_tokens - prefill_tokens,
-        num_waiting=waiting,
-        num_preempted=len(plan.preempted),
-        kv_blocks_used=blocks_used,
-    )
-
-
-def _record(track: _Track, status: Status, reason: str) -> RequestRecord:
+def _record(track: _Track) -> RequestRecord:
     request = track.request
     return RequestRecord(
         rid=request.rid,
         name=request.name,
         tenant=request.tenant,
         priority=request.priority,
-        status=status,
-        reason=reason,
+        status=track.status,
+        reason=track.reason,
         prompt_tokens=request.prompt_tokens,
         output_tokens=track.tokens,
         requested_tokens=min(request.output_tokens, request.max_tokens),

@@ -1,24 +1,29 @@
-"""One engine on its GPUs: asks the scheduler, charges the cost, writes records."""
+"""One engine on its GPUs: asks the scheduler, charges the cost, writes records.
 
-from collections.abc import Generator
+A step is plan, time, apply. Where the scheduler says that the next steps decide nothing, they
+are one run: the replica sleeps until its end, or until an arrival cuts it at the first step
+boundary where the engine would look at its queue again.
+
+The replica is driven by event callbacks and not by a SimPy process: cutting a run by interrupting
+a process costs ten times as much as letting a timeout lapse that is no longer waited for.
+"""
 
 from simpy import Environment, Event
+from simpy.events import Timeout
 
 from servesim.cost.base import StepTimer
 from servesim.engine.observer import Observer, Progress
 from servesim.engine.recorder import Recorder
+from servesim.engine.under_way import Run, Step
 from servesim.records import Request
 from servesim.scheduler.base import Scheduler
 
 _NO_DRAFTS: dict[int, int] = {}
-_STEPS_PER_REPORT = 256
+_DECISIONS_PER_REPORT = 256
 
 
 class Replica:
-    """A SimPy process around one scheduler.
-
-    A step is plan, time, apply. A request that arrives during a step is seen by the next plan.
-    """
+    """Serves what is submitted to it; one scheduler, one timer."""
 
     def __init__(
         self,
@@ -33,8 +38,9 @@ class Replica:
         self._timer = timer
         self._recorder = recorder
         self._observer = observer
-        self._wake: Event | None = None
-        env.process(self._run())
+        self._under_way: Run | Step | None = None
+        self._end: Event | None = None  # of it; other timeouts have lapsed
+        self._decisions = self._empty_plans = 0
 
     def submit(self, request: Request, predicted_tokens: float) -> None:
         """A request reaches the engine now."""
@@ -42,29 +48,85 @@ class Replica:
         if reason is not None:
             self._recorder.rejected(request, reason)
             return
-        self._recorder.queued(request, int(self._env.now))
-        self._scheduler.add(request, predicted_tokens)
-        if self._wake is not None:
-            wake, self._wake = self._wake, None
-            wake.succeed()
+        now = int(self._env.now)
+        self._recorder.queued(request, now)
+        plan_may_change = self._scheduler.add(request, predicted_tokens)
+        if self._end is None:
+            # asleep: wake up after all that arrives at this instant
+            self._wait(0)
+        elif type(self._under_way) is Run:
+            self._under_way.arrivals_ps.append(now)
+            if plan_may_change:
+                self._cut(self._under_way, now)
 
-    def _run(self) -> Generator[Event, None, None]:
-        env, scheduler, recorder = self._env, self._scheduler, self._recorder
-        idle_plans = 0
-        while True:
-            if not scheduler.num_running and not scheduler.num_waiting:
-                self._wake = Event(env)
-                yield self._wake
-            start = int(env.now)
-            plan = scheduler.schedule(start)
-            # A plan may be empty once, when the only running request was its own victim.
-            idle_plans = 0 if plan.work else idle_plans + 1
-            if idle_plans > 1:
-                raise RuntimeError(f"scheduler is stuck at {start} ps with requests waiting")
-            time = self._timer.step_time(plan)
-            recorder.planned(plan, start, time, scheduler.num_waiting, scheduler.kv_blocks_used)
-            yield env.timeout(time.duration_ps)
-            now = int(env.now)
-            recorder.updated(scheduler.update(plan, _NO_DRAFTS), now)
-            if self._observer is not None and recorder.num_steps % _STEPS_PER_REPORT == 0:
-                self._observer(Progress(now, recorder.num_done, recorder.num_steps))
+    def stop(self, now_ps: int) -> None:
+        """The simulation ends at `now_ps`: count what has been delivered before it."""
+        run = self._under_way
+        if type(run) is Run:
+            steps = run.durations.steps_until(now_ps - run.start_ps)
+            if run.durations.total(steps) >= now_ps - run.start_ps:
+                steps -= (
+                    1  # not over, or over at the very instant at which nothing happens any more
+                )
+            if steps:
+                self._finish_run(run, steps)
+        self._recorder.left_group(self._scheduler.decoding())
+
+    def _wait(self, delay_ps: int) -> None:
+        self._end = Timeout(self._env, delay_ps)
+        self._end.callbacks.append(self._on_end)
+
+    def _on_end(self, event: Event) -> None:
+        """What was under way is over: apply it and begin what comes next."""
+        if event is not self._end:
+            return
+        now, under_way = int(self._env.now), self._under_way
+        if type(under_way) is Run:
+            self._finish_run(under_way, under_way.steps)
+        elif type(under_way) is Step:
+            outcome = self._scheduler.update(under_way.plan, _NO_DRAFTS)
+            self._recorder.stepped(under_way, outcome, now)
+        self._decisions += 1
+        if self._observer is not None and self._decisions % _DECISIONS_PER_REPORT == 0:
+            self._observer(Progress(now, self._recorder.num_done, self._recorder.num_steps))
+        self._begin(now)
+
+    def _begin(self, now: int) -> None:
+        scheduler = self._scheduler
+        steps = scheduler.steady_steps()
+        if steps:
+            decodes = scheduler.next_decodes()
+            durations = self._timer.decode_run(decodes, steps)
+            steps = durations.steps
+            used, waiting = scheduler.kv_blocks_used, scheduler.num_waiting
+            self._under_way = Run(now, decodes, durations, steps, used, waiting)
+            self._wait(durations.total(steps))
+        elif scheduler.num_running or scheduler.num_waiting:
+            self._step(now)
+        else:
+            self._under_way = self._end = None
+
+    def _step(self, now: int) -> None:
+        scheduler = self._scheduler
+        plan = scheduler.schedule(now)
+        # A plan may be empty once, when the only running request was its own victim.
+        self._empty_plans = 0 if plan.num_seqs else self._empty_plans + 1
+        if self._empty_plans > 1:
+            raise RuntimeError(f"scheduler is stuck at {now} ps with requests waiting")
+        time = self._timer.step_time(plan)
+        self._recorder.planned(plan, now)
+        waiting, used = scheduler.num_waiting, scheduler.kv_blocks_used
+        self._under_way = Step(now, plan, time, waiting, used)
+        self._wait(time.duration_ps)
+
+    def _finish_run(self, run: Run, steps: int) -> None:
+        self._recorder.ran(run, steps, self._scheduler.advance(steps))
+        self._recorder.ended(self._scheduler.end_run(), run.start_ps + run.durations.total(steps))
+
+    def _cut(self, run: Run, now: int) -> None:
+        """End the run at the first step boundary from now on."""
+        elapsed = now - run.start_ps
+        steps = run.durations.steps_until(elapsed)
+        if steps < run.steps:
+            run.steps = steps
+            self._wait(run.durations.total(steps) - elapsed)

@@ -56,15 +56,18 @@ def run(
     replica = Replica(env, scheduler, timer, recorder, options.observer)
     env.process(_arrive(env, replica, requests, predictions))
     env.run(until=options.until_ps)
-    arrived = sum(request.arrival_ps <= env.now for request in requests)
+    if options.until_ps is not None:
+        replica.stop(options.until_ps)
+    records = recorder.records(not_arrived=tuple(requests[recorder.num_seen :]))
+    finished = all(record.status in ("finished", "rejected") for record in records)
     return RunRecord(
-        requests=recorder.records(not_arrived=tuple(requests[arrived:])),
-        itl_ps=dict(recorder.itl_ps),
+        requests=records,
+        itl_ps=recorder.gaps(),
         totals=recorder.totals,
         steps=tuple(recorder.steps),
         prefix_stats=scheduler.prefix_stats,
         kv_blocks=scheduler.kv_blocks,
-        end_ps=int(env.now),
+        end_ps=recorder.last_end_ps if finished else int(env.now),
     )
 
 

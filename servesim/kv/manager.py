@@ -51,7 +51,7 @@ class Hits(NamedTuple):
     own: list[int]
 
     @property
-    def count(self) -> int:
+    def num_blocks(self) -> int:
         """Blocks in all."""
         return len(self.shared) + len(self.own)
 
@@ -93,7 +93,10 @@ class KVManager:
 
     def table(self, rid: int, content: Content) -> BlockTable:
         """An empty table for one request."""
-        return BlockTable(rid, content, self.block_size)
+        table = BlockTable(rid, content, self.block_size)
+        if not self._prefix_caching:
+            table.num_shareable = 0
+        return table
 
     def lookup(self, table: BlockTable, known_tokens: int) -> Hits:
         """Longest cached prefix in whole blocks; the last known token is left to compute.
@@ -132,22 +135,22 @@ class KVManager:
         if hits.own and table.own_run:
             table.blocks.extend(pool.reclaim(table.own_run))
         table.own_run = None
-        table.num_registered = hits.count
+        table.num_registered = hits.num_blocks
         table.blocks.extend(pool.take(missing))
-        computed = hits.count * self.block_size + need.new_tokens
+        computed = hits.num_blocks * self.block_size + need.new_tokens
         self.register(table, min(computed, need.known_tokens))
         return True
 
     def _missing(self, need: Need) -> int | None:
         """New blocks for an admission, or None where they do not fit."""
-        num_hits, pool = need.hits.count, self.pool
+        num_hits, pool = need.hits.num_blocks, self.pool
         # a hit that nobody holds leaves the free queue, so it costs capacity like a new block
         revived = sum(map(pool.is_free, need.hits.shared)) + len(need.hits.own)
         room = pool.num_free - need.spare_blocks - revived
-        if need.full_sequence and self._blocks_for(need.known_tokens) - num_hits > room:
+        if need.full_sequence and self.blocks_for(need.known_tokens) - num_hits > room:
             return None
         end = num_hits * self.block_size + need.new_tokens + need.lookahead_tokens
-        missing = max(0, self._blocks_for(end) - num_hits)
+        missing = max(0, self.blocks_for(end) - num_hits)
         return missing if missing <= room else None
 
     def extend(self, table: BlockTable, num_tokens: int, lookahead: int, known_tokens: int) -> bool:
@@ -159,7 +162,7 @@ class KVManager:
             lookahead: further slots for a drafter.
             known_tokens: prompt and sampled tokens; only their blocks are ever cached.
         """
-        missing = self._blocks_for(num_tokens + lookahead) - len(table.blocks)
+        missing = self.blocks_for(num_tokens + lookahead) - len(table.blocks)
         if missing > 0:
             if missing > self.pool.num_free:
                 return False
@@ -192,5 +195,6 @@ class KVManager:
         table.blocks = []
         table.num_registered = 0
 
-    def _blocks_for(self, num_tokens: int) -> int:
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold so many tokens; there are no slots beyond `max_model_len`."""
         return -(-min(num_tokens, self._max_model_len) // self.block_size)

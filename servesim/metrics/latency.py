@@ -39,8 +39,10 @@ class Latency:
         for name, latency in _PER_REQUEST.items():
             values = [v for v in map(latency, run.requests) if v is not None]
             row |= self._columns(name, Distribution.of(values))
-        seconds = {gap / PS_PER_S: count for gap, count in run.itl_ps.items()}
-        return row | self._columns("itl", Distribution.weighted(seconds))
+        gaps = run.itl_ps
+        seconds = tuple((gaps.values_ps / PS_PER_S).tolist())
+        ends = tuple(gaps.counts.cumsum().tolist())
+        return row | self._columns("itl", Distribution(seconds, ends))
 
     def _columns(self, name: str, values: Distribution) -> dict[str, Value]:
         if not values.count:

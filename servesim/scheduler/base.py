@@ -7,7 +7,7 @@ from typing import Protocol
 from servesim import checks
 from servesim.hardware.gpu import GPU
 from servesim.policies.order.base import Order
-from servesim.records import PrefixStats, Request, StepOutcome, StepPlan
+from servesim.records import Decodes, PrefixStats, Request, StepOutcome, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Scheduler(Protocol):
     def reject_reason(self, request: Request) -> str | None:
         """Why the engine's front end refuses the request, or None. Ask before `add`."""
 
-    def add(self, request: Request, predicted_tokens: float) -> None:
-        """Put a request into the waiting queue."""
+    def add(self, request: Request, predicted_tokens: float) -> bool:
+        """Put a request into the waiting queue; False if a run of steady steps may go on."""
 
     def schedule(self, now_ps: int) -> StepPlan:
         """Decide one step. `now_ps` is for orders that change with time, and for nothing else."""
@@ -82,12 +82,30 @@ class Scheduler(Protocol):
     def update(self, plan: StepPlan, accepted: Mapping[int, int]) -> StepOutcome:
         """Take the step's tokens in: one per sampling request plus its accepted drafts."""
 
+    def steady_steps(self) -> int:
+        """How many steps from now on continue the same decodes and decide nothing else.
+
+        True until a request arrives. 0 where it cannot say: the replica then steps.
+        """
+
+    def next_decodes(self) -> Decodes:
+        """The batch of the first steady step."""
+
+    def advance(self, steps: int) -> list[tuple[int, int]]:
+        """Take steady steps; (step, blocks) for each that took blocks, counted from 0."""
+
+    def end_run(self) -> StepOutcome:
+        """Stop what has ended with the steady steps taken."""
+
+    def decoding(self) -> tuple[tuple[int, int], ...]:
+        """(rid, tokens streamed so far) of the requests that steady steps continue."""
+
 
 class Profile(Protocol):
     """An engine's settings; a value whose fields are its YAML."""
 
-    def start(self, setup: EngineSetup) -> Scheduler:
-        """A scheduler with empty queues."""
+    def start(self, setup: EngineSetup, stepwise: bool = False) -> Scheduler:
+        """A scheduler with empty queues; with `stepwise`, one without steady steps."""
 
     def describe(self, setup: EngineSetup) -> str:
         """Engine, release and the limits in force, for the summary."""

@@ -8,6 +8,9 @@ class RequestState:
     """Progress of one request inside an engine.
 
     Attributes:
+        admission_order: number of its latest admission; the running list is in this order.
+        grouped: whether it is in a `DecodeGroup`, which then keeps its counters.
+        base: computed tokens less the group's counter.
         known: prompt and sampled tokens.
         computed: tokens whose KV is in the cache, or will be once the step in flight ends.
         drafts: draft tokens proposed for the next step.
@@ -18,9 +21,12 @@ class RequestState:
     """
 
     __slots__ = (
+        "admission_order",
         "arrival_order",
+        "base",
         "computed",
         "drafts",
+        "grouped",
         "high_water",
         "known",
         "mid_prefill",
@@ -38,6 +44,8 @@ class RequestState:
         self.arrival_order = arrival_order
         self.predicted_tokens = predicted_tokens
         self.table = table
+        self.admission_order = self.base = 0
+        self.grouped = False
         self.known = request.prompt_tokens
         self.computed = 0
         self.drafts = 0

@@ -6,6 +6,7 @@ from servesim import checks
 from servesim.errors import SettingError
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.vllm_defaults import server_defaults
+from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 
 
@@ -48,8 +49,12 @@ class VllmV1:
             checks.whole(name, getattr(self, name))
         checks.fraction("watermark", self.watermark)
 
-    def start(self, setup: EngineSetup) -> VllmV1Scheduler:
+    def start(self, setup: EngineSetup, stepwise: bool = False) -> VllmV1Scheduler:
         """A scheduler with empty queues.
+
+        Args:
+            setup: see `EngineSetup`.
+            stepwise: plan every request of every step one by one, as drafts need it anyway.
 
         Raises:
             SettingError: where the token budget is below `max_num_seqs`, or below
@@ -69,7 +74,9 @@ class VllmV1:
                 "must be at least max_model_len when enable_chunked_prefill=false; "
                 f"nearest: {setup.max_model_len}",
             )
-        return VllmV1Scheduler(self, setup, tokens, seqs)
+        one_by_one = stepwise or self.num_speculative_tokens or self.num_lookahead_tokens
+        kind = VllmV1Scheduler if one_by_one else GroupedVllmV1Scheduler
+        return kind(self, setup, tokens, seqs)
 
     def limits(self, setup: EngineSetup) -> tuple[int, int]:
         """(max_num_batched_tokens, max_num_seqs) in force; only defaults are adjusted."""

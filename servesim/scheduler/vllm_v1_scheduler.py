@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from servesim.kv.manager import KVManager, Need
 from servesim.policies.order.priority import Priority
 from servesim.records import (
+    NO_DECODES,
     Admission,
+    Decodes,
     Emission,
     PrefixStats,
     Request,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from servesim.scheduler.vllm_v1 import VllmV1
 
 
-class _Step:
+class Step:
     """What one `schedule` call has decided so far."""
 
     __slots__ = ("admitted", "budget", "carries_prefill", "preempted", "threshold", "work")
@@ -62,7 +64,7 @@ class VllmV1Scheduler:
         self._waiting = WaitingQueue(setup.order)
         self._running: list[RequestState] = []
         self._states: dict[int, RequestState] = {}
-        self._num_added = self._num_preempted = 0
+        self._num_added = self._num_admitted = self._num_preempted = 0
         self._caching = cache.enable_prefix_caching
         self._queries = self._hits = 0
 
@@ -124,13 +126,14 @@ class VllmV1Scheduler:
             return f"prompt + max_tokens - 1{drafts} = {most} > {slots} tokens of KV cache"
         return None
 
-    def add(self, request: Request, predicted_tokens: float = 0.0) -> None:
-        """Put a request into the waiting queue."""
+    def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
+        """Put a request into the waiting queue; True, as the next plan may change with it."""
         table = self._kv.table(request.rid, request.content)
         state = RequestState(request, table, self._num_added, predicted_tokens)
         self._num_added += 1
         self._states[request.rid] = state
         self._waiting.push(state, ps_to_seconds(request.arrival_ps))
+        return True
 
     def propose(self, drafts: Mapping[int, int]) -> None:
         """Store drafts for the next step; a request in mid-prefill takes none."""
@@ -141,9 +144,9 @@ class VllmV1Scheduler:
 
     def schedule(self, now_ps: int) -> StepPlan:
         """Decide one step: running requests, then, unless one was preempted, waiting ones."""
-        alone = len(self._running) + len(self._waiting) <= 1
+        alone = self.num_running + len(self._waiting) <= 1
         threshold = 0 if alone else self._settings.long_prefill_token_threshold
-        step = _Step(self._max_tokens, threshold)
+        step = Step(self._max_tokens, threshold)
         self._schedule_running(step, now_ps)
         if not step.preempted and len(self._waiting):
             self._schedule_waiting(step, now_ps)
@@ -179,7 +182,27 @@ class VllmV1Scheduler:
             self._running = [s for s in self._running if s.request.rid in self._states]
         return StepOutcome(tuple(emitted), tuple(finished))
 
-    def _schedule_running(self, step: _Step, now_ps: int) -> None:
+    def steady_steps(self) -> int:
+        """None: every request of every step is looked at."""
+        return 0
+
+    def next_decodes(self) -> Decodes:
+        """Never asked for."""
+        return NO_DECODES
+
+    def advance(self, steps: int) -> list[tuple[int, int]]:
+        """Never asked for."""
+        return []
+
+    def end_run(self) -> StepOutcome:
+        """Never asked for."""
+        return StepOutcome((), ())
+
+    def decoding(self) -> tuple[tuple[int, int], ...]:
+        """Nobody."""
+        return ()
+
+    def _schedule_running(self, step: Step, now_ps: int) -> None:
         running, lookahead = self._running, self._settings.num_lookahead_tokens
         threshold, longest = step.threshold, self._max_model_len - 1
         extend = self._kv.extend
@@ -205,7 +228,7 @@ class VllmV1Scheduler:
             state.drafts = 0
             i += 1
 
-    def _make_room(self, step: _Step, i: int, n: int, now_ps: int) -> int:
+    def _make_room(self, step: Step, i: int, n: int, now_ps: int) -> int:
         """Preempt until running request `i` gets `n` tokens; its new index, −1 to end the loop."""
         running = self._running
         state = running[i]
@@ -240,33 +263,38 @@ class VllmV1Scheduler:
         victim.lose_blocks(self._num_preempted)
         self._waiting.push(victim, ps_to_seconds(now_ps))
 
-    def _schedule_waiting(self, step: _Step, now_ps: int) -> None:
-        waiting, settings = self._waiting, self._settings
+    def _schedule_waiting(self, step: Step, now_ps: int) -> None:
+        waiting = self._waiting
         waiting.refresh(ps_to_seconds(now_ps))
         ran_some = bool(step.work)
-        while len(waiting) and step.budget > 0 and len(self._running) < self._max_seqs:
+        while len(waiting) and step.budget > 0 and self.num_running < self._max_seqs:
             state = waiting.head()
-            hits = self._kv.lookup(state.table, state.known)
-            cached = hits.count * self._kv.block_size
-            n, drafts = self._tokens_to_admit(state, cached, step, ran_some)
-            if n == 0:
-                return  # head-of-line: nobody overtakes it
-            need = Need(
-                new_tokens=n,
-                known_tokens=state.known,
-                lookahead_tokens=settings.num_lookahead_tokens,
-                hits=hits,
-                full_sequence=settings.scheduler_reserve_full_isl,
-                spare_blocks=self._spare_blocks if self._running else 0,
-            )
-            if not self._kv.admit(state.table, need):
-                return  # head-of-line, and nothing running is preempted for it
+            need, drafts = self._need(state, step, ran_some)
+            if not need.new_tokens or not self._kv.admit(state.table, need):
+                return  # head-of-line: nobody overtakes it, and nobody is preempted for it
             waiting.pop()
+            n, cached = need.new_tokens, need.hits.num_blocks * self._kv.block_size
             samples = cached + n >= state.known
             self._admit(step, state, Work(state.request.rid, n, cached, drafts, samples))
 
+    def _need(self, state: RequestState, step: Step, ran_some: bool) -> tuple[Need, int]:
+        """What the head of the queue asks for, and how many of its tokens are dummy drafts."""
+        settings = self._settings
+        hits = self._kv.lookup(state.table, state.known)
+        cached = hits.num_blocks * self._kv.block_size
+        n, drafts = self._tokens_to_admit(state, cached, step, ran_some)
+        need = Need(
+            new_tokens=n,
+            known_tokens=state.known,
+            lookahead_tokens=settings.num_lookahead_tokens,
+            hits=hits,
+            full_sequence=settings.scheduler_reserve_full_isl,
+            spare_blocks=self._spare_blocks if self.num_running else 0,
+        )
+        return need, drafts
+
     def _tokens_to_admit(
-        self, state: RequestState, cached: int, step: _Step, ran_some: bool
+        self, state: RequestState, cached: int, step: Step, ran_some: bool
     ) -> tuple[int, int]:
         """(tokens, dummy drafts among them) for the head of the queue; 0 tokens if it must wait."""
         n, k = state.known - cached, self._settings.num_speculative_tokens
@@ -284,7 +312,7 @@ class VllmV1Scheduler:
         n = min(n, step.budget)
         return n, min(drafts, n - 1)
 
-    def _admit(self, step: _Step, state: RequestState, work: Work) -> None:
+    def _admit(self, step: Step, state: RequestState, work: Work) -> None:
         resumed = state.requeued > 0
         if not resumed:
             self._queries += state.known if self._caching else 0
@@ -293,9 +321,11 @@ class VllmV1Scheduler:
         step.admitted.append(Admission(work.rid, work.num_computed, resumed))
         step.budget -= work.num_tokens
         state.computed = work.num_computed
+        self._num_admitted += 1
+        state.admission_order = self._num_admitted
         self._running.append(state)
 
-    def _advance(self, step: _Step) -> tuple[tuple[int, int], ...]:
+    def _advance(self, step: Step) -> tuple[tuple[int, int], ...]:
         """Count the planned tokens as computed; (rid, tokens) of what is computed again."""
         recomputed = []
         for rid, work in step.work.items():

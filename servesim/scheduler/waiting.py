@@ -29,6 +29,11 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def changes_with_time(self) -> bool:
+        """Whether the head may change while nothing else does."""
+        return self._order.changes_with_time
+
     def push(self, state: RequestState, now_s: float) -> None:
         """Add a new or a preempted request."""
         heapq.heappush(self._heap, self._entry(state, now_s))

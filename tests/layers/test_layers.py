@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FLOORS = [
-    {"records", "content", "errors", "checks", "seeds", "units"},
+    {"records", "content", "gaps", "errors", "checks", "seeds", "units"},
     {"model", "hardware"},
     {"deployment"},
     {"policies", "speculation", "kv", "cost", "workload", "metrics"},

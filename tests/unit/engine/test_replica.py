@@ -4,6 +4,7 @@ import pytest
 from serving import MS, LinearTimer, engine, request, serve
 
 from servesim.content import SharedPrefix
+from servesim.cost.base import listed_run
 from servesim.errors import SettingError
 from servesim.records import StepPlan, StepTime
 
@@ -81,6 +82,9 @@ def test_steps_outside_the_fitted_range_are_counted_by_axis():
             outside = ("tokens",) if plan.num_tokens > 3 else ()
             return StepTime(STEP, outside)
 
+        def decode_run(self, decodes, steps):
+            return listed_run(self, decodes, steps)
+
     totals = serve([request(0, prompt=4, output=3)], timer=Narrow()).totals
     assert (totals.steps, totals.outside_any, dict(totals.outside)) == (3, 1, {"tokens": 1})
 
@@ -108,6 +112,9 @@ def test_a_scheduler_that_never_gets_on_is_an_error_and_no_endless_loop():
             from servesim.records import StepOutcome
 
             return StepOutcome((), ())
+
+        def steady_steps(self):
+            return 0
 
     with pytest.raises(RuntimeError, match="stuck"):
         serve([request(0)], Stuck(), LinearTimer())

@@ -8,7 +8,7 @@ def manager(*, blocks=9, max_len=64, caching=True):
 
 def admit(kv, table, tokens, **need):
     hits = kv.lookup(table, tokens)
-    new = tokens - hits.count * kv.block_size
+    new = tokens - hits.num_blocks * kv.block_size
     return kv.admit(table, Need(new_tokens=new, known_tokens=tokens, hits=hits, **need))
 
 
@@ -23,7 +23,7 @@ def test_lookup_stops_at_the_first_miss_and_before_the_last_known_token():
     kv, a = manager(), BlockTable(0, SharedPrefix(0, 12), 4)
     admit(kv, a, 12)
     same = BlockTable(1, SharedPrefix(0, 12), 4)
-    assert [kv.lookup(same, known).count for known in (1, 4, 5, 8, 9, 12, 13, 20)] == [
+    assert [kv.lookup(same, known).num_blocks for known in (1, 4, 5, 8, 9, 12, 13, 20)] == [
         0, 0, 1, 1, 2, 2, 3, 3,
     ]  # fmt: skip
     kv.release(a)
@@ -44,7 +44,7 @@ def test_lookup_changes_nothing():
 def test_nothing_is_found_or_kept_without_prefix_caching():
     kv, a = manager(caching=False), BlockTable(0, SharedPrefix(0, 8), 4)
     admit(kv, a, 8)
-    assert kv.lookup(BlockTable(1, SharedPrefix(0, 8), 4), 8).count == 0
+    assert kv.lookup(BlockTable(1, SharedPrefix(0, 8), 4), 8).num_blocks == 0
     kv.release(a)
     assert kv.pool.free_order() == [2, 1, 3, 4, 5, 6, 7, 8]  # unhashed: to the head
 
@@ -129,4 +129,4 @@ def test_own_tokens_are_found_again_after_release():
     kv.release(a)
     assert (a.blocks, a.num_registered) == ([], 0)
     assert kv.lookup(a, 13).own == [1, 2]
-    assert kv.lookup(BlockTable(1, Unique(), 4), 13).count == 0
+    assert kv.lookup(BlockTable(1, Unique(), 4), 13).num_blocks == 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from serving import MS, engine, request, serve
 
 from servesim.errors import ServesimError
+from servesim.gaps import Gaps
 from servesim.metrics.base import duration_s, e2e_s, tpot_s, ttft_s
 from servesim.metrics.batch import Batch
 from servesim.metrics.cache import Cache
@@ -68,7 +69,13 @@ def rejected(rid, reason="prompt + max_tokens = 9000 > max_model_len 4096"):
 def run_of(*records, itl=None, end=2.0, totals=None, prefix=(0, 0)):
     empty = StepTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, {})
     return RunRecord(
-        records, itl or {}, totals or empty, (), PrefixStats(*prefix), 100, round(end * SECOND)
+        records,
+        Gaps.of(itl or {}),
+        totals or empty,
+        (),
+        PrefixStats(*prefix),
+        100,
+        round(end * SECOND),
     )
 
 

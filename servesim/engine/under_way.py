@@ -1,0 +1,40 @@
+"""What a replica has under way: one step, or a run of steady ones."""
+
+from dataclasses import dataclass, field
+
+from servesim.cost.durations import Durations
+from servesim.records import Decodes, StepPlan, StepTime
+
+
+@dataclass(slots=True)
+class Run:
+    """Steady steps under way.
+
+    Attributes:
+        start_ps: when the first one began.
+        decodes: its batch.
+        durations: how long they take.
+        steps: how many will be taken.
+        blocks_used: KV blocks held before the first one.
+        waiting: requests that waited then.
+        arrivals_ps: when further ones arrived that changed nothing.
+    """
+
+    start_ps: int
+    decodes: Decodes
+    durations: Durations
+    steps: int
+    blocks_used: int
+    waiting: int
+    arrivals_ps: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step:
+    """A step under way: when it began, its plan and time, requests waiting and blocks held."""
+
+    start_ps: int
+    plan: StepPlan
+    time: StepTime
+    waiting: int
+    blocks_used: int

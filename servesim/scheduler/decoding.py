@@ -1,0 +1,191 @@
+"""Requests that just go on decoding, kept so that a step costs the same for one or a thousand.
+
+Each of them computes one token per step, so their progress is one shared counter. A request's
+computed tokens are `base` + counter. It ends when the counter reaches a number known when it
+joins (a heap of those), and it needs a new block whenever its length is a multiple of the block
+size, so the requests fall into as many classes as a block has tokens, and one class is due at
+each step.
+"""
+
+import heapq
+from operator import attrgetter
+
+from servesim.kv.manager import KVManager
+from servesim.records import NO_DECODES, Decodes, Work
+from servesim.scheduler.state import RequestState
+
+_by_admission = attrgetter("admission_order")
+
+
+class DecodeGroup:
+    """The decoding requests of one engine, between two steps.
+
+    Attributes:
+        size: how many.
+        steps: the counter: decode steps taken so far.
+        newest: largest order of admission among those who joined since the group was last empty.
+        num_sharers: members that still fill blocks which others may hit.
+    """
+
+    def __init__(self, kv: KVManager) -> None:
+        self._kv = kv
+        self._block_size = kv.block_size
+        self.size = self.steps = self.num_sharers = 0
+        self.newest = -1
+        self._members: dict[int, RequestState] = {}
+        self._classes: list[list[RequestState]] = [[] for _ in range(kv.block_size)]
+        self._ends: list[tuple[int, int, RequestState]] = []
+        self._context = 0  # computed tokens of all members
+        self._longest_base = 0
+
+    def join(self, state: RequestState, end: int) -> None:
+        """Take in a request that has one token to compute and ends at `end` known tokens."""
+        steps, order = self.steps, state.admission_order
+        computed = state.computed
+        base = state.base = computed - steps
+        heapq.heappush(self._ends, (steps + end - state.known, order, state))
+        due = self._classes[-base % self._block_size]
+        if due and due[-1].admission_order > order:
+            due.append(state)
+            due.sort(key=_by_admission)  # blocks are handed out in the order of the running list
+        else:
+            due.append(state)
+        self._context += computed
+        if not self.size or base > self._longest_base:
+            self._longest_base = base
+        self.size += 1
+        self._members[state.request.rid] = state
+        if order > self.newest:
+            self.newest = order
+        if state.table.num_shareable > state.table.num_registered:
+            self.num_sharers += 1
+        state.grouped = True
+
+    def next_batch(self) -> Decodes:
+        """All members' next step, as a cost model sees it."""
+        longest = self._longest_base + self.steps + 1
+        return Decodes(self.size, self._context + self.size, longest)
+
+    def last_batch(self) -> Decodes:
+        """All members' step just taken, as a cost model sees it."""
+        if not self.size:
+            return NO_DECODES
+        return Decodes(self.size, self._context, self._longest_base + self.steps)
+
+    def blocks_due(self) -> int:
+        """Blocks that the next step needs."""
+        return len(self._classes[self.steps % self._block_size])
+
+    def steps_left(self) -> int:
+        """Steps until the first member ends."""
+        return self._ends[0][0] - self.steps
+
+    def steps_that_fit(self, limit: int) -> int:
+        """How many steps, up to `limit`, the free blocks last for."""
+        free, block_size = self._kv.pool.num_free, self._block_size
+        rounds = free // self.size  # of block_size steps, each of which needs a block per member
+        if limit <= (rounds - 1) * block_size:
+            return limit
+        steps = min(limit, rounds * block_size)
+        left = free - rounds * self.size
+        while steps < limit:
+            left -= len(self._classes[(self.steps + steps) % block_size])
+            if left < 0:
+                break
+            steps += 1
+        return steps
+
+    def advance(self, steps: int) -> list[tuple[int, int]]:
+        """Take `steps` steps; (step, blocks) for each step that took blocks, counted from 0.
+
+        Blocks go to members in the engine's order, step by step.
+        """
+        classes, block_size = self._classes, self._block_size
+        phase = self.steps
+        taken: list[tuple[int, int]] = []
+        takers: list[RequestState] = []
+        for step in range(steps):
+            due = classes[(phase + step) % block_size]
+            if due:
+                takers += due
+                taken.append((step, len(due)))
+        if self.num_sharers:
+            self._advance_sharing(steps)
+        elif takers:
+            blocks = self._kv.pool.take(len(takers))
+            for state, block in zip(takers, blocks, strict=True):
+                state.table.blocks.append(block)
+        self.steps += steps
+        self._context += steps * self.size
+        return taken
+
+    def _advance_sharing(self, steps: int) -> None:
+        """Step by step, because filled blocks become findable for others."""
+        classes, block_size, pool = self._classes, self._block_size, self._kv.pool
+        for counter in range(self.steps, self.steps + steps):
+            due = classes[counter % block_size]
+            filled = [s for s in classes[(counter + 1) % block_size] if _still_shares(s)]
+            for state in sorted({*due, *filled}, key=_by_admission) if filled else due:
+                if state in due:
+                    state.table.blocks += pool.take(1)
+                if state in filled:
+                    self._kv.register(state.table, state.base + counter + 1)
+                    self.num_sharers -= not _still_shares(state)
+
+    def pop_ended(self) -> list[RequestState]:
+        """Members whose last step has been taken, in the engine's order; they are out."""
+        ended: list[RequestState] = []
+        ends = self._ends
+        while ends and ends[0][0] <= self.steps:
+            _, _, state = heapq.heappop(ends)
+            self._leave(state)
+            ended.append(state)
+        return ended
+
+    def dissolve(self) -> list[RequestState]:
+        """All members out, in the engine's order."""
+        states = sorted(self._members.values(), key=_by_admission)
+        for state in states:
+            self._write_back(state)
+        self._members.clear()
+        self._ends.clear()
+        for due in self._classes:
+            due.clear()
+        self.size = self._context = self.num_sharers = 0
+        self.newest = -1
+        return states
+
+    def states(self) -> list[RequestState]:
+        """Members in the engine's order; their own counters are stale."""
+        return sorted(self._members.values(), key=_by_admission)
+
+    def work(self) -> tuple[Work, ...]:
+        """What each member did in the step just taken."""
+        before = self.steps - 1
+        return tuple(Work(s.request.rid, 1, s.base + before, 0, True) for s in self.states())
+
+    def known_tokens(self, state: RequestState) -> int:
+        """Prompt and sampled tokens of a member."""
+        return state.base + self.steps + 1
+
+    def _leave(self, state: RequestState) -> None:
+        self._classes[-state.base % self._block_size].remove(state)
+        del self._members[state.request.rid]
+        self._write_back(state)
+        self._context -= state.computed
+        self.num_sharers -= _still_shares(state)
+        self.size -= 1
+        if not self.size:
+            self.newest = -1
+        elif state.base == self._longest_base:
+            self._longest_base = max(s.base for s in self._members.values())
+
+    def _write_back(self, state: RequestState) -> None:
+        state.computed = state.base + self.steps
+        state.known = state.computed + 1
+        state.grouped = False
+        self._kv.register(state.table, state.computed)
+
+
+def _still_shares(state: RequestState) -> bool:
+    return state.table.num_shareable > state.table.num_registered

@@ -1,0 +1,147 @@
+"""Skipping steps in which nothing is decided changes no number: bit for bit, on random loads."""
+
+import os
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serving import MS, LinearTimer, engine, request, serve
+
+from servesim.content import SharedPrefix, Tokens, TraceBlocks, Unique
+from servesim.cost.durations import Progression
+from servesim.policies.order.fcfs import Fcfs
+from servesim.policies.order.priority import Priority
+from servesim.policies.order.shortest_prompt import ShortestPrompt
+from servesim.records import StepTime
+
+# a full proof takes more: SERVESIM_EXAMPLES=20000 pytest tests/unit/engine/test_skipping.py
+EXAMPLES = int(os.environ.get("SERVESIM_EXAMPLES", "300"))
+ORDERS = (Fcfs(), Priority(), ShortestPrompt(), ShortestPrompt(patience_s=0.05))
+
+
+@dataclass(frozen=True)
+class GrowingTimer:
+    """Base + slope · context in closed form, as fitted and roofline costs have it."""
+
+    base: int = 5 * MS
+    per_token: int = MS // 7
+    per_context: int = MS // 900
+
+    def step_time(self, plan):
+        context = plan.decodes.context
+        context += sum(w.num_computed + w.num_tokens for w in plan.work)
+        return StepTime(self.base + self.per_token * plan.num_tokens + self.per_context * context)
+
+    def decode_run(self, decodes, steps):
+        first = self.base + self.per_token * decodes.seqs + self.per_context * decodes.context
+        return Progression(first, self.per_context * decodes.seqs, steps)
+
+
+@dataclass(frozen=True)
+class TableTimer(LinearTimer):
+    """Stairs by tokens and by context, and an axis with a range: no closed form."""
+
+    def step_time(self, plan):
+        context = plan.decodes.context
+        context += sum(w.num_computed + w.num_tokens for w in plan.work)
+        stairs = 3 * MS + -(-plan.num_tokens // 8) * MS + (context // 16) ** 2 * (MS // 1000)
+        return StepTime(stairs, ("context",) if context > 150 else ())
+
+
+TIMERS = (GrowingTimer(), LinearTimer(per_token=MS // 3), TableTimer())
+
+
+@st.composite
+def contents(draw, prompt, output):
+    kind = draw(st.sampled_from(("unique", "prefix", "trace", "tokens")))
+    if kind == "prefix" and prompt > 4:
+        return SharedPrefix(draw(st.integers(0, 2)), draw(st.integers(1, prompt - 1)))
+    if kind == "trace":
+        # ids that run into the reply, so that a reply's blocks may be another one's prompt
+        length = draw(st.integers(0, (prompt + output) // 4))
+        branch = draw(st.integers(0, 2))
+        return TraceBlocks(tuple(i * 3 + (branch if i > 2 else 0) for i in range(length)), 4)
+    if kind == "tokens":
+        start = draw(st.integers(0, 1))
+        return Tokens(tuple(range(start, start + prompt + output)))
+    return Unique()
+
+
+@st.composite
+def loads(draw):
+    requests, arrival = [], 0
+    for rid in range(draw(st.integers(1, 14))):
+        # gaps of whole steps too, so that arrivals fall on step boundaries
+        arrival += draw(st.sampled_from([0, 0, MS, 7 * MS + 1, 10 * MS, 33 * MS, 400 * MS]))
+        prompt, output = draw(st.integers(1, 40)), draw(st.integers(1, 45))
+        requests.append(
+            request(
+                rid,
+                arrival,
+                prompt,
+                output,
+                max_tokens=draw(st.sampled_from([output, output + 5, max(1, output - 3)])),
+                priority=draw(st.integers(0, 2)),
+                content=draw(contents(prompt, output)),
+            )
+        )
+    return requests
+
+
+@st.composite
+def engines(draw):
+    chunked = draw(st.booleans())
+    max_seqs = draw(st.sampled_from([1, 2, 4, 9]))
+    return {
+        "blocks": draw(st.integers(24, 60)),
+        "block_size": 4,
+        "max_tokens": draw(st.sampled_from([9, 16, 40])) if chunked else 96,
+        "max_seqs": max_seqs,
+        "max_model_len": 96,
+        "caching": draw(st.booleans()),
+        "order": draw(st.sampled_from(ORDERS)),
+        "enable_chunked_prefill": chunked,
+        "scheduler_reserve_full_isl": draw(st.booleans()),
+        "long_prefill_token_threshold": draw(st.sampled_from([0, 0, 6])),
+        "watermark": draw(st.sampled_from([0.0, 0.1])),
+    }
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(loads(), engines(), st.sampled_from(TIMERS), st.sampled_from([None, 60 * MS, 200 * MS]))
+def test_skipping_equals_stepping_bit_for_bit(requests, settings_, timer, until):
+    settings_ = dict(settings_)
+    runs, free = [], []
+    for stepwise in (True, False):
+        scheduler = engine(stepwise=stepwise, **settings_)
+        runs.append(serve(requests, scheduler, timer, keep_steps=True, until_ps=until))
+        free.append(scheduler.free_order())
+    stepped, skipped = runs
+    assert skipped.requests == stepped.requests
+    assert skipped.steps == stepped.steps
+    assert skipped.totals == stepped.totals
+    assert skipped == stepped
+    if until is None:
+        assert free[0] == free[1]
+
+
+def test_a_long_reply_alone_is_one_run():
+    record = serve([request(0, 0, 4, 3000)], engine(max_model_len=4000), GrowingTimer())
+    assert record.totals.steps == 3000
+    assert record.totals.skipped_steps == 2998  # the first is the prefill, the second is the run
+
+
+def test_under_memory_pressure_there_are_preemptions_in_both():
+    requests = [request(i, i * MS, 30, 40) for i in range(12)]
+    runs = [
+        serve(requests, engine(blocks=40, max_model_len=96, stepwise=s), GrowingTimer())
+        for s in (True, False)
+    ]
+    assert runs[0] == runs[1]
+    assert sum(r.preemptions for r in runs[1].requests) > 5
+    assert runs[1].totals.skipped_steps > 0
+
+
+def test_records_do_not_tell_whether_steps_were_skipped():
+    totals = serve([request(0, 0, 4, 30)]).totals
+    assert totals == replace(totals, skipped_steps=0)

@@ -1,7 +1,7 @@
 """Frozen facts that the layers hand to each other. No behaviour lives here.
 
-`Work` and `StepTime` are named tuples because one is made per scheduled request or step, and a
-frozen dataclass costs three times as much to make.
+What is made for every step or queue entry is a named tuple: a frozen dataclass costs three times
+as much to make.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,7 @@ class Request:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A waiting request as a queue order may see it: no engine handles, no true length.
 
     Attributes:
@@ -124,8 +123,7 @@ class Decodes(NamedTuple):
 NO_DECODES = Decodes(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """One forward pass: what the scheduler decided, in the engine's order.
 
     Attributes:
@@ -165,8 +163,7 @@ class Emission(NamedTuple):
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(NamedTuple):
     """What a step brought: tokens by request, and which requests ended with it.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Blocks by request: prefix lookup, allocation, release (vLLM kv_cache_manager.py, 0.33)."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from servesim.content import Content
@@ -59,8 +58,7 @@ class Hits(NamedTuple):
 NO_HITS = Hits([], [])
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """What a waiting request asks of the cache to be admitted.
 
     Attributes:

@@ -77,8 +77,8 @@ class DecodeGroup:
         return len(self._classes[self.steps % self._block_size])
 
     def steps_left(self) -> int:
-        """Steps until the first member ends."""
-        return self._ends[0][0] - self.steps
+        """Steps until the first member ends; of an empty group, at least one."""
+        return self._ends[0][0] - self.steps if self._ends else 1
 
     def steps_that_fit(self, limit: int) -> int:
         """How many steps, up to `limit`, the free blocks last for."""

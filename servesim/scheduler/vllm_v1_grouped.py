@@ -5,11 +5,10 @@ step in which the order inside the group matters (memory runs out, a prefill sta
 decodes, drafts) dissolves the group and is left to `VllmV1Scheduler`, as is every step of it.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from servesim.records import Decodes, Request, StepOutcome, StepPlan, Work
+from servesim.records import Decodes, Emission, Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.state import RequestState
@@ -17,6 +16,8 @@ from servesim.scheduler.vllm_v1_scheduler import Step, VllmV1Scheduler
 
 if TYPE_CHECKING:
     from servesim.scheduler.vllm_v1 import VllmV1
+
+NOTHING = StepOutcome((), ())
 
 
 class GroupedVllmV1Scheduler(VllmV1Scheduler):
@@ -28,6 +29,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         super().__init__(settings, setup, max_tokens, max_seqs)
         self._group = DecodeGroup(self._kv)
         self._in_step = False
+        self._refused: RequestState | None = None  # head of the queue that nothing can let in
 
     @property
     def num_running(self) -> int:
@@ -49,20 +51,24 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         )
 
     def full_work(self, plan: StepPlan) -> tuple[Work, ...]:
-        """The work of the plan just made, the group's members one by one."""
+        """The work of the plan just made, request by request; ask before `update`."""
         return (self._group.work() if plan.decodes.seqs else ()) + plan.work
 
     def steady_steps(self) -> int:
-        """How many steps from now on only continue the group, if nobody arrives."""
+        """How many steps from now on only continue the group, if nobody arrives.
+
+        A head of the queue that a step of the group alone has refused stays refused until a
+        request ends: free blocks only get fewer, and what it needs beyond its hits never does.
+        """
         group = self._group
         if self._running or not group.size:
             return 0
         limit = group.steps_left()
-        if len(self._waiting):
-            if not self._is_blocked():
+        if len(self._waiting) and group.size < self._max_seqs:
+            if self._waiting.head() is not self._refused:
                 return 0
-            if self._may_be_unblocked():
-                limit = 1
+            if group.num_sharers:
+                limit = 1  # a block that fills may be one that the head waits for
         return group.steps_that_fit(limit)
 
     def next_decodes(self) -> Decodes:
@@ -75,8 +81,10 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
 
     def end_run(self) -> StepOutcome:
         """Stop what has ended with the steady steps taken."""
+        if self._group.steps_left() > 0:
+            return NOTHING
         decoded = self._stop_ended()
-        return StepOutcome((), tuple(rid for rid, _ in decoded), decoded)
+        return StepOutcome((), tuple([rid for rid, _ in decoded]), decoded)
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if a run of steady steps may go on."""
@@ -84,8 +92,9 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         before = waiting.head() if len(waiting) else None
         super().add(request, predicted_tokens)
         if before is not None and waiting.head() is before and not waiting.changes_with_time:
-            return False
-        return not self._is_blocked() or self._may_be_unblocked()
+            return False  # behind a head that has been refused, or that the next plan looks at
+        self._refused = None
+        return self._group.size + len(self._running) < self._max_seqs
 
     def schedule(self, now_ps: int) -> StepPlan:
         """Decide one step: the group, requests in mid-prefill, then waiting ones."""
@@ -94,7 +103,10 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         if step is None:
             return self._schedule_apart(now_ps)
         if len(self._waiting):
+            steady = not step.work
             self._schedule_waiting(step, now_ps)
+            if steady and not step.work and not self._waiting.changes_with_time:
+                self._refused = self._waiting.head()
         recomputed = self._advance(step)
         work, admitted = tuple(step.work.values()), tuple(step.admitted)
         return StepPlan(work, admitted, (), recomputed, self._group.last_batch())
@@ -102,20 +114,28 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
     def update(self, plan: StepPlan, accepted: Mapping[int, int]) -> StepOutcome:
         """Take the step's tokens in, stop what has ended, group what just goes on decoding."""
         self._in_step = False
-        decoded = self._stop_ended() if plan.decodes.seqs else ()
-        outcome = super().update(plan, accepted)
+        group, states = self._group, self._states
+        decoded = self._stop_ended() if plan.decodes.seqs and group.steps_left() <= 0 else ()
+        emitted: list[Emission] = []
+        finished = [rid for rid, _ in decoded]
         joined = False
         for work in plan.work:
-            state = self._states.get(work.rid) if work.samples else None
-            if state is not None:
-                self._group.join(state, min(state.stop_at, self._max_model_len))
+            if not work.samples:
+                continue
+            rid = work.rid
+            state = states[rid]
+            state.known += 1
+            emitted.append(Emission(rid, 1))
+            end = min(state.stop_at, self._max_model_len)
+            if state.known < end:
+                group.join(state, end)
                 joined = True
-        if joined:
-            self._running = [state for state in self._running if not state.grouped]
-        if not decoded:
-            return outcome
-        ended = tuple(rid for rid, _ in decoded)
-        return StepOutcome(outcome.emitted, ended + outcome.finished, decoded)
+            else:
+                finished.append(rid)
+                self._release(state)
+        if joined or len(finished) > len(decoded):
+            self._running = [s for s in self._running if not s.grouped and s.request.rid in states]
+        return StepOutcome(tuple(emitted), tuple(finished), decoded)
 
     def _continue_running(self) -> Step | None:
         """Plan the group and the requests in mid-prefill; None where order in the group counts."""
@@ -157,34 +177,21 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
 
     def _schedule_apart(self, now_ps: int) -> StepPlan:
         """Leave the step to the scheduler that looks at every request."""
+        self._refused = None
         members = self._group.dissolve()
         left = tuple((s.request.rid, s.known - s.request.prompt_tokens) for s in members)
         self._running = sorted([*self._running, *members], key=lambda s: s.admission_order)
-        return dataclasses.replace(super().schedule(now_ps), left_group=left)
+        return super().schedule(now_ps)._replace(left_group=left)
 
     def _stop_ended(self) -> tuple[tuple[int, int], ...]:
         """Free those of the group that have ended; (rid, tokens of the whole reply)."""
         ended = self._group.pop_ended()
         for state in ended:
-            self._kv.release(state.table)
-            del self._states[state.request.rid]
-        return tuple((s.request.rid, s.known - s.request.prompt_tokens) for s in ended)
+            self._release(state)
+        return tuple([(s.request.rid, s.known - s.request.prompt_tokens) for s in ended])
 
-    def _is_blocked(self) -> bool:
-        """Whether the queue's head cannot be admitted beside the group alone.
-
-        It then cannot be while the group goes on either: free blocks only get fewer, and what a
-        head needs beyond its hits never does.
-        """
-        size, waiting = self._group.size, self._waiting
-        if self.num_running >= self._max_seqs or size >= self._max_tokens:
-            return True
-        if waiting.changes_with_time and len(waiting) > 1:
-            return False  # another head may be admissible
-        step = Step(self._max_tokens - size, self._settings.long_prefill_token_threshold)
-        need, _ = self._need(waiting.head(), step, ran_some=True)
-        return not need.new_tokens or not self._kv.fits(need)
-
-    def _may_be_unblocked(self) -> bool:
-        """Whether a block that the group fills may be one that the queue's head waits for."""
-        return self._group.num_sharers > 0 and self.num_running < self._max_seqs
+    def _release(self, state: RequestState) -> None:
+        """A request has ended: its blocks may let the head of the queue in."""
+        self._kv.release(state.table)
+        del self._states[state.request.rid]
+        self._refused = None

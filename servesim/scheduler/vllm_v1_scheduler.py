@@ -182,6 +182,10 @@ class VllmV1Scheduler:
             self._running = [s for s in self._running if s.request.rid in self._states]
         return StepOutcome(tuple(emitted), tuple(finished))
 
+    def full_work(self, plan: StepPlan) -> tuple[Work, ...]:
+        """The work of the plan just made, request by request; ask before `update`."""
+        return plan.work
+
     def steady_steps(self) -> int:
         """None: every request of every step is looked at."""
         return 0

@@ -14,7 +14,7 @@ from servesim.hardware.gpu import GPU
 from servesim.policies.order.base import Order
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
-from servesim.records import Request, StepOutcome, StepPlan
+from servesim.records import Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.vllm_v1 import VllmV1
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
@@ -54,16 +54,20 @@ def replay(trace: Trace) -> Result:
     Raises:
         UnsupportedTraceError: naming the mode.
     """
-    driver = _Driver(trace)
-    mismatches, first = 0, ""
-    for row in trace.rows:
-        difference = _difference(row, driver.step(row["step"]))
-        if difference:
+    check_supported(trace)
+    for stepwise in (True, False):  # the scheduler by itself, and as runs use it
+        driver = _Driver(trace, stepwise)
+        mismatches, first = 0, ""
+        for row in trace.rows:
+            difference = _difference(row, driver.step(row["step"]))
+            if difference:
+                mismatches += 1
+                first = first or f"step {row['step']}: {difference}"
+        for difference in driver.final_differences():
             mismatches += 1
-            first = first or f"step {row['step']}: {difference}"
-    for difference in driver.final_differences():
-        mismatches += 1
-        first = first or f"at the end: {difference}"
+            first = first or f"at the end: {difference}"
+        if mismatches:
+            break
     return Result(trace.name, len(trace.rows), mismatches, first)
 
 
@@ -81,8 +85,7 @@ def check_supported(trace: Trace) -> None:
         raise UnsupportedTraceError(f"{trace.name}: policy {config['policy']}")
 
 
-def _start(trace: Trace) -> VllmV1Scheduler:
-    check_supported(trace)
+def _start(trace: Trace, stepwise: bool) -> VllmV1Scheduler:
     config = trace.config
     settings = VllmV1(
         max_num_batched_tokens=config["max_tok"],
@@ -96,15 +99,16 @@ def _start(trace: Trace) -> VllmV1Scheduler:
     )
     order: Order = Priority() if config["policy"] == "priority" else Fcfs()
     cache = CacheSize(config["nblocks"], config["bs"], config["caching"])
-    return settings.start(EngineSetup(_ANY_GPU, cache, config["max_len"], order))
+    setup = EngineSetup(_ANY_GPU, cache, config["max_len"], order)
+    return settings.start(setup, stepwise)
 
 
 class _Driver:
     """The recording loop, with servesim's scheduler in the real one's place."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, stepwise: bool) -> None:
         self._trace = trace
-        self._scheduler = _start(trace)
+        self._scheduler = _start(trace, stepwise)
         # equal priority and arrival are decided by the id as a string: number requests by its rank
         rank = {name: i for i, name in enumerate(sorted(r.id for r in trace.requests))}
         self._names = sorted(rank)
@@ -136,11 +140,12 @@ class _Driver:
             scheduler.add(request)
             self._num_added += 1
         plan = scheduler.schedule(number)
-        row = self._scheduled_row(plan)
+        work = scheduler.full_work(plan)
+        row = self._scheduled_row(plan, work)
         outcome = scheduler.update(plan, self._accepted(plan))
-        if plan.work:
+        if work:
             self._propose(plan)
-            row.update(self._updated_row(outcome))
+            row.update(self._updated_row(plan, work, outcome))
         return row
 
     def final_differences(self) -> Iterator[str]:
@@ -154,18 +159,22 @@ class _Driver:
             if ours != dict(self._trace.prefix_stats):
                 yield f"prefix statistics are {ours}, recorded {dict(self._trace.prefix_stats)}"
 
-    def _scheduled_row(self, plan: StepPlan) -> dict[str, Any]:
+    def _scheduled_row(self, plan: StepPlan, work: tuple[Work, ...]) -> dict[str, Any]:
         return {
-            "sched": {self._names[w.rid]: w.num_tokens for w in plan.work},
-            "drafts": {self._names[w.rid]: w.num_drafts for w in plan.work if w.num_drafts},
+            "sched": {self._names[w.rid]: w.num_tokens for w in work},
+            "drafts": {self._names[w.rid]: w.num_drafts for w in work if w.num_drafts},
             "preempted": [self._names[rid] for rid in plan.preempted],
             "free_after_schedule": self._scheduler.num_free_blocks,
             "running": [self._names[rid] for rid in self._scheduler.running],
         }
 
-    def _updated_row(self, outcome: StepOutcome) -> dict[str, Any]:
+    def _updated_row(
+        self, plan: StepPlan, work: tuple[Work, ...], outcome: StepOutcome
+    ) -> dict[str, Any]:
+        grouped = work[: len(work) - len(plan.work)]  # each of them streamed one token
+        emitted = {w.rid: 1 for w in grouped} | dict(outcome.emitted)
         return {
-            "emitted": {self._names[e.rid]: e.num_tokens for e in outcome.emitted},
+            "emitted": {self._names[rid]: count for rid, count in emitted.items()},
             "finished": [self._names[rid] for rid in outcome.finished],
             "free_after_update": self._scheduler.num_free_blocks,
         }

@@ -78,6 +78,7 @@ def test_schedulers_decide_alike_with_runs_and_with_single_blocks(
             max_model_len=56,
             order=Priority() if priority else None,
             scheduler_reserve_full_isl=reserve,
+            stepwise=True,
         )
         for _ in range(2)
     ]

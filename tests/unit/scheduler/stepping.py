@@ -40,7 +40,8 @@ class Stepper:
         limits = {"max_num_batched_tokens": 16, "max_num_seqs": 4, **settings}
         cache = CacheSize(blocks, block_size, caching)
         self.settings = VllmV1(**limits)
-        self.scheduler = self.settings.start(EngineSetup(ANY_GPU, cache, max_len, order or Fcfs()))
+        setup = EngineSetup(ANY_GPU, cache, max_len, order or Fcfs())
+        self.scheduler = self.settings.start(setup, stepwise=True)
         self.names: list[str] = []
         self.plan = StepPlan(())
         self.recomputed: dict[str, int] = {}

@@ -80,8 +80,8 @@ def test_an_order_sees_no_true_length_and_only_facts():
     new, preempted = seen[0], seen[2]
     assert (new.predicted_tokens, new.priority, new.generated_tokens) == (3.5, 2, 0)
     assert (preempted.rid, preempted.generated_tokens, preempted.requeued) == (1, 5, 1)
-    assert "output_tokens" not in Waiting.__dataclass_fields__
-    assert "max_tokens" not in Waiting.__dataclass_fields__
+    assert "output_tokens" not in Waiting._fields
+    assert "max_tokens" not in Waiting._fields
 
 
 def test_a_key_that_never_changes_is_asked_for_once():

@@ -84,7 +84,7 @@ def no_check(scheduler, plan):
 
 def drive(case, *, each_step=no_check):
     setup = EngineSetup(ANY_GPU, case.cache, case.max_len, case.order)
-    scheduler, run = case.profile.start(setup), Run(case)
+    scheduler, run = case.profile.start(setup, stepwise=True), Run(case)
     todo, number = list(case.requests), 0
     drafts = case.profile.num_speculative_tokens
     while todo or scheduler.num_running or scheduler.num_waiting:

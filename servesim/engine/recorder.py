@@ -142,8 +142,8 @@ class Recorder:
             track.tokens += tokens
         self.ended(outcome, now_ps)
 
-    def ran(self, run: Run, steps: int, taken: list[tuple[int, int]]) -> None:
-        """A run of steps has ended; `taken` are (step, blocks)."""
+    def ran(self, run: Run, steps: int, taken: list[int]) -> None:
+        """A run of steps has ended; `taken` are the blocks each took."""
         seqs, durations = run.decodes.seqs, run.durations
         self._totals.add_run(seqs, durations, steps, run.blocks_used, taken)
         if isinstance(durations, Progression):

@@ -25,18 +25,18 @@ def step_record(step: Step) -> StepRecord:
     )
 
 
-def run_records(run: Run, steps: int, taken: list[tuple[int, int]]) -> Iterator[StepRecord]:
+def run_records(run: Run, steps: int, taken: list[int]) -> Iterator[StepRecord]:
     """The steps of a run as rows, as if each had been looked at.
 
     Args:
         run: what was under way.
         steps: how many of its steps were taken.
-        taken: (step, blocks) for each step that took blocks.
+        taken: blocks that each of them took.
     """
-    used, blocks_at = run.blocks_used, dict(taken)
+    used = run.blocks_used
     start = run.start_ps
     for step in range(steps):
-        used += blocks_at.get(step, 0)
+        used += taken[step]
         duration = run.durations.at(step)
         yield StepRecord(
             start_ps=start,

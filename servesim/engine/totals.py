@@ -32,7 +32,7 @@ class Totals:
             self._add_outside(time.outside, 1)
 
     def add_run(
-        self, seqs: int, durations: Durations, steps: int, used: int, taken: list[tuple[int, int]]
+        self, seqs: int, durations: Durations, steps: int, used: int, taken: list[int]
     ) -> None:
         """Count the steps of a run at once.
 
@@ -41,7 +41,7 @@ class Totals:
             durations: of the steps.
             steps: how many were taken.
             used: KV blocks held before the first one.
-            taken: (step, blocks) for each step that took blocks.
+            taken: blocks that each of them took.
         """
         duration = durations.total(steps)
         self.steps += steps
@@ -51,9 +51,11 @@ class Totals:
         self.seqs += seqs * steps
         self.seq_ps += seqs * duration
         block_ps = used * duration
-        for step, blocks in taken:  # a block taken at a step is held from its start on
-            used += blocks
-            block_ps += blocks * (duration - durations.total(step))
+        total = durations.total
+        for step, blocks in enumerate(taken):
+            if blocks:  # held from the start of the step on
+                used += blocks
+                block_ps += blocks * (duration - total(step))
         self.block_ps += block_ps
         if used > self.max_blocks:
             self.max_blocks = used

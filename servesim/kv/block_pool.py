@@ -13,6 +13,8 @@ slice and not 80 operations. Only blocks that other requests may hit carry a key
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 
+from servesim.kv.table import BlockTable, Hits
+
 
 class BlockPool:
     """Blocks 1 … num_gpu_blocks − 1, each free or held.
@@ -95,7 +97,7 @@ class BlockPool:
                 before them are keyed, blocks behind them hold no full block of tokens.
 
         Returns:
-            The number under which `own_run` and `reclaim` know the own blocks, or None.
+            The number under which `own_left` and `reclaim` know the own blocks, or None.
         """
         number = None
         if own:
@@ -115,15 +117,39 @@ class BlockPool:
             self.num_free += len(rest)
         return number
 
-    def own_run(self, number: int) -> list[int]:
-        """What is left of own blocks, in the order of their tokens: the first ones live longest."""
-        return self._queue.get(number, [])
+    def own_left(self, number: int) -> int:
+        """How many of a run of own blocks are left; the first ones live longest."""
+        return len(self._queue.get(number, ()))
 
     def reclaim(self, number: int) -> list[int]:
         """Hand the rest of a run of own blocks back to its request."""
         run = self._queue.pop(number)
         self.num_free -= len(run)
         return run
+
+    def give(self, table: BlockTable, count: int) -> None:
+        """`take` for a table."""
+        table.blocks += self.take(count)
+        table.num_blocks += count
+
+    def take_over(self, table: BlockTable, hits: Hits) -> None:
+        """`touch` and `reclaim` for an empty table."""
+        self.touch(hits.shared)
+        table.blocks += hits.shared
+        if hits.num_own and table.own_run:
+            table.blocks += self.reclaim(table.own_run)
+        table.own_run = None
+        table.num_blocks = len(table.blocks)
+
+    def cache(self, table: BlockTable, position: int, key: Hashable) -> None:
+        """`register` for a table."""
+        self.register(table.blocks[position], key)
+
+    def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
+        """`release` for a table."""
+        table.own_run = self.release(table.blocks, range(num_keyed, num_full))
+        table.blocks = []
+        table.num_blocks = 0
 
     def _append(self, run: list[int]) -> int:
         self._num_runs += 1

@@ -1,61 +1,42 @@
 """Blocks by request: prefix lookup, allocation, release (vLLM kv_cache_manager.py, 0.33)."""
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from servesim.content import Content
-from servesim.kv.block_pool import BlockPool
+from servesim.kv.table import NO_HITS, BlockTable, Hits
 
 
-class BlockTable:
-    """The blocks one request holds, in the order of its tokens.
+class Pool(Protocol):
+    """Blocks of one cache: `BlockPool` with names, `CountedPool` without."""
 
-    Attributes:
-        blocks: block ids.
-        num_registered: full blocks that are cached.
-        num_shareable: leading blocks that another request may have too.
-        own_run: cached blocks given back by a preemption, as the pool knows them.
-    """
-
-    __slots__ = (
-        "_content",
-        "_keys",
-        "_rid",
-        "blocks",
-        "num_registered",
-        "num_shareable",
-        "own_run",
-    )
-
-    def __init__(self, rid: int, content: Content, block_size: int) -> None:
-        self._rid, self._content = rid, content
-        self._keys: list[Hashable] = []
-        self.blocks: list[int] = []
-        self.num_registered = 0
-        self.num_shareable = content.shareable_blocks(block_size)
-        self.own_run: int | None = None
-
-    def keys(self, count: int, block_size: int) -> list[Hashable]:
-        """Content keys of the first `count` full blocks (possibly more)."""
-        known = len(self._keys)
-        if known < count:
-            self._keys += self._content.block_keys(self._rid, known, count, block_size)
-        return self._keys
-
-
-class Hits(NamedTuple):
-    """Cached blocks of a waiting request: first those that others may hold too, then its own."""
-
-    shared: list[int]
-    own: list[int]
+    num_usable: int
+    num_free: int
 
     @property
-    def num_blocks(self) -> int:
-        """Blocks in all."""
-        return len(self.shared) + len(self.own)
+    def num_used(self) -> int:
+        """Blocks that some request holds."""
 
+    def find(self, key: Hashable) -> int | None:
+        """The block cached under `key`, or None."""
 
-NO_HITS = Hits([], [])
+    def is_free(self, block: int) -> bool:
+        """Whether no request holds the keyed block."""
+
+    def own_left(self, number: int) -> int:
+        """How many of a run of own blocks are left; the first ones live longest."""
+
+    def give(self, table: BlockTable, count: int) -> None:
+        """Allocate from the head of the free queue; cached keys are lost."""
+
+    def take_over(self, table: BlockTable, hits: Hits) -> None:
+        """Give an empty table its hits."""
+
+    def cache(self, table: BlockTable, position: int, key: Hashable) -> None:
+        """Key the full block at `position`; positions come in order."""
+
+    def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
+        """All of a table's blocks: first the keyed ones, then own full ones, then the others."""
 
 
 class Need(NamedTuple):
@@ -82,9 +63,9 @@ class KVManager:
     """Hands blocks of one pool to requests."""
 
     def __init__(
-        self, num_gpu_blocks: int, block_size: int, max_model_len: int, prefix_caching: bool
+        self, pool: Pool, block_size: int, max_model_len: int, prefix_caching: bool
     ) -> None:
-        self.pool = BlockPool(num_gpu_blocks)
+        self.pool = pool
         self.block_size = block_size
         self._max_model_len = max_model_len
         self._prefix_caching = prefix_caching
@@ -112,10 +93,9 @@ class KVManager:
             for i in range(num_shareable):
                 block = self.pool.find(keys[i])
                 if block is None:
-                    return Hits(shared, [])
+                    return Hits(shared, 0)
                 shared.append(block)
-        own = self.pool.own_run(table.own_run) if table.own_run else []
-        return Hits(shared, own)
+        return Hits(shared, self.pool.own_left(table.own_run) if table.own_run else 0)
 
     def fits(self, need: Need) -> bool:
         """Whether a waiting request would get its blocks now."""
@@ -126,24 +106,29 @@ class KVManager:
         missing = self._missing(need)
         if missing is None:
             return False
-        pool, hits = self.pool, need.hits
-        if hits.shared:
-            pool.touch(hits.shared)
-            table.blocks.extend(hits.shared)
-        if hits.own and table.own_run:
-            table.blocks.extend(pool.reclaim(table.own_run))
-        table.own_run = None
+        hits = need.hits
+        self.pool.take_over(table, hits)
         table.num_registered = hits.num_blocks
-        table.blocks.extend(pool.take(missing))
+        self.pool.give(table, missing)
         computed = hits.num_blocks * self.block_size + need.new_tokens
         self.register(table, min(computed, need.known_tokens))
+        return True
+
+    def admit_new(self, table: BlockTable, tokens: int, must_fit: int, spare_blocks: int) -> bool:
+        """`admit` for a request without hits: `tokens` now, room for `must_fit` of them."""
+        room = self.pool.num_free - spare_blocks
+        missing = self.blocks_for(tokens)
+        if missing > room or (must_fit > tokens and self.blocks_for(must_fit) > room):
+            return False
+        self.pool.give(table, missing)
+        self.register(table, tokens)
         return True
 
     def _missing(self, need: Need) -> int | None:
         """New blocks for an admission, or None where they do not fit."""
         num_hits, pool = need.hits.num_blocks, self.pool
         # a hit that nobody holds leaves the free queue, so it costs capacity like a new block
-        revived = sum(map(pool.is_free, need.hits.shared)) + len(need.hits.own)
+        revived = sum(map(pool.is_free, need.hits.shared)) + need.hits.num_own
         room = pool.num_free - need.spare_blocks - revived
         if need.full_sequence and self.blocks_for(need.known_tokens) - num_hits > room:
             return None
@@ -160,11 +145,11 @@ class KVManager:
             lookahead: further slots for a drafter.
             known_tokens: prompt and sampled tokens; only their blocks are ever cached.
         """
-        missing = self.blocks_for(num_tokens + lookahead) - len(table.blocks)
+        missing = self.blocks_for(num_tokens + lookahead) - table.num_blocks
         if missing > 0:
             if missing > self.pool.num_free:
                 return False
-            table.blocks.extend(self.pool.take(missing))
+            self.pool.give(table, missing)
         self.register(table, min(num_tokens, known_tokens))
         return True
 
@@ -182,15 +167,13 @@ class KVManager:
                 last = min(full, table.num_shareable)
                 keys = table.keys(last, self.block_size)
                 for i in range(first, last):
-                    self.pool.register(table.blocks[i], keys[i])
+                    self.pool.cache(table, i, keys[i])
             table.num_registered = full
 
     def release(self, table: BlockTable) -> None:
         """Give all blocks back; cached ones stay findable until they are allocated anew."""
         full = table.num_registered
-        own = range(min(table.num_shareable, full), full)
-        table.own_run = self.pool.release(table.blocks, own)
-        table.blocks = []
+        self.pool.take_back(table, min(table.num_shareable, full), full)
         table.num_registered = 0
 
     def blocks_for(self, num_tokens: int) -> int:

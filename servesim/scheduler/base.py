@@ -91,8 +91,8 @@ class Scheduler(Protocol):
     def next_decodes(self) -> Decodes:
         """The batch of the first steady step."""
 
-    def advance(self, steps: int) -> list[tuple[int, int]]:
-        """Take steady steps; (step, blocks) for each that took blocks, counted from 0."""
+    def advance(self, steps: int) -> list[int]:
+        """Take steady steps; the blocks that each of them took."""
 
     def end_run(self) -> StepOutcome:
         """Stop what has ended with the steady steps taken."""

@@ -10,6 +10,7 @@ each step.
 import heapq
 from operator import attrgetter
 
+from servesim.kv.counted import CountedPool
 from servesim.kv.manager import KVManager
 from servesim.records import NO_DECODES, Decodes, Work
 from servesim.scheduler.state import RequestState
@@ -27,13 +28,14 @@ class DecodeGroup:
         num_sharers: members that still fill blocks which others may hit.
     """
 
-    def __init__(self, kv: KVManager) -> None:
-        self._kv = kv
+    def __init__(self, kv: KVManager, pool: CountedPool) -> None:
+        self._kv, self._pool = kv, pool
         self._block_size = kv.block_size
         self.size = self.steps = self.num_sharers = 0
         self.newest = -1
         self._members: dict[int, RequestState] = {}
-        self._classes: list[list[RequestState]] = [[] for _ in range(kv.block_size)]
+        # members whose length is a multiple of the block size when the counter is at this class
+        self._due = [0] * kv.block_size
         self._ends: list[tuple[int, int, RequestState]] = []
         self._context = 0  # computed tokens of all members
         self._longest_base = 0
@@ -44,12 +46,7 @@ class DecodeGroup:
         computed = state.computed
         base = state.base = computed - steps
         heapq.heappush(self._ends, (steps + end - state.known, order, state))
-        due = self._classes[-base % self._block_size]
-        if due and due[-1].admission_order > order:
-            due.append(state)
-            due.sort(key=_by_admission)  # blocks are handed out in the order of the running list
-        else:
-            due.append(state)
+        self._due[-base % self._block_size] += 1
         self._context += computed
         if not self.size or base > self._longest_base:
             self._longest_base = base
@@ -74,7 +71,7 @@ class DecodeGroup:
 
     def blocks_due(self) -> int:
         """Blocks that the next step needs."""
-        return len(self._classes[self.steps % self._block_size])
+        return self._due[self.steps % self._block_size]
 
     def steps_left(self) -> int:
         """Steps until the first member ends; of an empty group, at least one."""
@@ -82,55 +79,41 @@ class DecodeGroup:
 
     def steps_that_fit(self, limit: int) -> int:
         """How many steps, up to `limit`, the free blocks last for."""
-        free, block_size = self._kv.pool.num_free, self._block_size
+        free, block_size = self._pool.num_free, self._block_size
         rounds = free // self.size  # of block_size steps, each of which needs a block per member
         if limit <= (rounds - 1) * block_size:
             return limit
         steps = min(limit, rounds * block_size)
         left = free - rounds * self.size
         while steps < limit:
-            left -= len(self._classes[(self.steps + steps) % block_size])
+            left -= self._due[(self.steps + steps) % block_size]
             if left < 0:
                 break
             steps += 1
         return steps
 
-    def advance(self, steps: int) -> list[tuple[int, int]]:
-        """Take `steps` steps; (step, blocks) for each step that took blocks, counted from 0.
-
-        Blocks go to members in the engine's order, step by step.
-        """
-        classes, block_size = self._classes, self._block_size
-        phase = self.steps
-        taken: list[tuple[int, int]] = []
-        takers: list[RequestState] = []
-        for step in range(steps):
-            due = classes[(phase + step) % block_size]
-            if due:
-                takers += due
-                taken.append((step, len(due)))
+    def advance(self, steps: int) -> list[int]:
+        """Take `steps` steps; the blocks that each of them took."""
+        due, block_size, phase = self._due, self._block_size, self.steps
+        taken = [due[counter % block_size] for counter in range(phase, phase + steps)]
         if self.num_sharers:
-            self._advance_sharing(steps)
-        elif takers:
-            blocks = self._kv.pool.take(len(takers))
-            for state, block in zip(takers, blocks, strict=True):
-                state.table.blocks.append(block)
+            self._advance_sharing(taken)
+        elif total := sum(taken):
+            self._pool.take(total)
         self.steps += steps
         self._context += steps * self.size
         return taken
 
-    def _advance_sharing(self, steps: int) -> None:
+    def _advance_sharing(self, taken: list[int]) -> None:
         """Step by step, because filled blocks become findable for others."""
-        classes, block_size, pool = self._classes, self._block_size, self._kv.pool
-        for counter in range(self.steps, self.steps + steps):
-            due = classes[counter % block_size]
-            filled = [s for s in classes[(counter + 1) % block_size] if _still_shares(s)]
-            for state in sorted({*due, *filled}, key=_by_admission) if filled else due:
-                if state in due:
-                    state.table.blocks += pool.take(1)
-                if state in filled:
-                    self._kv.register(state.table, state.base + counter + 1)
-                    self.num_sharers -= not _still_shares(state)
+        sharers = sorted(filter(_still_shares, self._members.values()), key=_by_admission)
+        for step, blocks in enumerate(taken):
+            self._pool.take(blocks)
+            for state in sharers:
+                computed = state.base + self.steps + step + 1
+                if computed % self._block_size == 0:
+                    self._kv.register(state.table, computed)
+        self.num_sharers -= sum(not _still_shares(state) for state in sharers)
 
     def pop_ended(self) -> list[RequestState]:
         """Members whose last step has been taken, in the engine's order; they are out."""
@@ -149,8 +132,7 @@ class DecodeGroup:
             self._write_back(state)
         self._members.clear()
         self._ends.clear()
-        for due in self._classes:
-            due.clear()
+        self._due = [0] * self._block_size
         self.size = self._context = self.num_sharers = 0
         self.newest = -1
         return states
@@ -169,7 +151,7 @@ class DecodeGroup:
         return state.base + self.steps + 1
 
     def _leave(self, state: RequestState) -> None:
-        self._classes[-state.base % self._block_size].remove(state)
+        self._due[-state.base % self._block_size] -= 1
         del self._members[state.request.rid]
         self._write_back(state)
         self._context -= state.computed
@@ -185,6 +167,7 @@ class DecodeGroup:
         state.known = state.computed + 1
         state.grouped = False
         self._kv.register(state.table, state.computed)
+        state.table.num_blocks = self._kv.blocks_for(state.computed)
 
 
 def _still_shares(state: RequestState) -> bool:

@@ -1,6 +1,6 @@
 """What a scheduler remembers of one request."""
 
-from servesim.kv.manager import BlockTable
+from servesim.kv.table import BlockTable
 from servesim.records import Request
 
 

@@ -8,11 +8,14 @@ decodes, drafts) dissolves the group and is left to `VllmV1Scheduler`, as is eve
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from servesim.kv.counted import CountedPool
+from servesim.kv.manager import Pool
 from servesim.records import Decodes, Emission, Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.vllm_v1_scheduler import Step, VllmV1Scheduler
+from servesim.units import ps_to_seconds
 
 if TYPE_CHECKING:
     from servesim.scheduler.vllm_v1 import VllmV1
@@ -27,9 +30,13 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         self, settings: "VllmV1", setup: EngineSetup, max_tokens: int, max_seqs: int
     ) -> None:
         super().__init__(settings, setup, max_tokens, max_seqs)
-        self._group = DecodeGroup(self._kv)
+        self._group = DecodeGroup(self._kv, self._counted)
         self._in_step = False
         self._refused: RequestState | None = None  # head of the queue that nothing can let in
+
+    def _make_pool(self, num_gpu_blocks: int) -> Pool:
+        self._counted = CountedPool(num_gpu_blocks)
+        return self._counted
 
     @property
     def num_running(self) -> int:
@@ -75,8 +82,8 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         """The batch of the next step, where it only continues the group."""
         return self._group.next_batch()
 
-    def advance(self, steps: int) -> list[tuple[int, int]]:
-        """Take steady steps; (step, blocks) for each that took blocks."""
+    def advance(self, steps: int) -> list[int]:
+        """Take steady steps; the blocks that each of them took."""
         return self._group.advance(steps)
 
     def end_run(self) -> StepOutcome:
@@ -143,24 +150,12 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         alone = group.size + len(running) + len(self._waiting) <= 1
         threshold = 0 if alone else self._settings.long_prefill_token_threshold
         step = Step(self._max_tokens - group.size, threshold)
-        room = self._kv.pool.num_free - group.blocks_due()
-        chunks: list[tuple[RequestState, int]] = []
-        if running and running[0].admission_order < group.newest:
-            return None  # the prefill may take tokens or blocks from decodes behind it
-        budget = step.budget
-        for state in running:
-            if not state.mid_prefill:
-                return None  # a decode that had to pause
-            if budget <= 0:
-                break
-            n = state.known - state.computed
-            if 0 < threshold < n:
-                n = threshold
-            n = min(n, budget, self._max_model_len - 1 - state.computed)
-            room -= max(0, self._kv.blocks_for(state.computed + n) - len(state.table.blocks))
-            budget -= n
-            chunks.append((state, n))
-        if room < 0:
+        if not group.size:
+            due = 0
+        elif (due := group.blocks_due()) > self._kv.pool.num_free:
+            return None
+        chunks = self._chunks(step, due) if running else ()
+        if chunks is None:
             return None
         if group.size:
             group.advance(1)
@@ -168,12 +163,61 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             self._continue_prefill(step, state, n)
         return step
 
+    def _chunks(self, step: Step, due: int) -> list[tuple[RequestState, int]] | None:
+        """Tokens for each request in mid-prefill beside a group that takes `due` blocks."""
+        if self._running[0].admission_order < self._group.newest:
+            return None  # the prefill may take tokens or blocks from decodes behind it
+        budget, room = step.budget, self._kv.pool.num_free - due
+        chunks: list[tuple[RequestState, int]] = []
+        for state in self._running:
+            if not state.mid_prefill:
+                return None  # a decode that had to pause
+            if budget <= 0:
+                break
+            n = state.known - state.computed
+            if 0 < step.threshold < n:
+                n = step.threshold
+            n = min(n, budget, self._max_model_len - 1 - state.computed)
+            room -= max(0, self._kv.blocks_for(state.computed + n) - state.table.num_blocks)
+            budget -= n
+            chunks.append((state, n))
+        return chunks if room >= 0 else None
+
     def _continue_prefill(self, step: Step, state: RequestState, n: int) -> None:
         rid, computed = state.request.rid, state.computed
         self._kv.extend(state.table, computed + n, 0, state.known)
         step.work[rid] = Work(rid, n, computed, 0, computed + n >= state.known)
         step.budget -= n
         step.carries_prefill = True
+
+    def _schedule_waiting(self, step: Step, now_ps: int) -> None:
+        """As in `VllmV1Scheduler`, short for requests that can hit nothing."""
+        waiting, settings, kv = self._waiting, self._settings, self._kv
+        if waiting.changes_with_time:
+            waiting.refresh(ps_to_seconds(now_ps))
+        num_running = self.num_running
+        while step.budget > 0 and num_running < self._max_seqs and len(waiting):
+            state = waiting.head()
+            table, known = state.table, state.known
+            if table.num_shareable or table.own_run:
+                need, _ = self._need(state, step, ran_some=True)
+                n, cached = need.new_tokens, need.hits.num_blocks * kv.block_size
+                if not n or not kv.admit(table, need):
+                    return
+            else:
+                n, cached = known, 0
+                if 0 < step.threshold < n:
+                    n = step.threshold
+                if n > step.budget:
+                    if not settings.enable_chunked_prefill:
+                        return
+                    n = step.budget
+                whole = known if settings.scheduler_reserve_full_isl else n
+                if not kv.admit_new(table, n, whole, self._spare_blocks if num_running else 0):
+                    return
+            waiting.pop()
+            num_running += 1
+            self._admit(step, state, Work(state.request.rid, n, cached, 0, cached + n >= known))
 
     def _schedule_apart(self, now_ps: int) -> StepPlan:
         """Leave the step to the scheduler that looks at every request."""

@@ -8,7 +8,8 @@ closes as much of it as the budgets allow, running requests first, in order of a
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from servesim.kv.manager import KVManager, Need
+from servesim.kv.block_pool import BlockPool
+from servesim.kv.manager import KVManager, Need, Pool
 from servesim.policies.order.priority import Priority
 from servesim.records import (
     NO_DECODES,
@@ -52,11 +53,9 @@ class VllmV1Scheduler:
         self._settings = settings
         self._max_tokens, self._max_seqs = max_tokens, max_seqs
         self._max_model_len = setup.max_model_len
+        self._pool = self._make_pool(cache.num_gpu_blocks)
         self._kv = KVManager(
-            cache.num_gpu_blocks,
-            cache.block_size,
-            setup.max_model_len,
-            cache.enable_prefix_caching,
+            self._pool, cache.block_size, setup.max_model_len, cache.enable_prefix_caching
         )
         self._spare_blocks = int(settings.watermark * cache.num_gpu_blocks)
         # vLLM has two policies of its own; any other order runs over its "fcfs" rules
@@ -67,6 +66,9 @@ class VllmV1Scheduler:
         self._num_added = self._num_admitted = self._num_preempted = 0
         self._caching = cache.enable_prefix_caching
         self._queries = self._hits = 0
+
+    def _make_pool(self, num_gpu_blocks: int) -> Pool:
+        return BlockPool(num_gpu_blocks)
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -108,9 +110,10 @@ class VllmV1Scheduler:
         """Blocks that could be allocated now, cached ones included."""
         return self._kv.pool.num_free
 
-    def free_order(self) -> list[int]:
-        """Free block ids in the order in which they would be allocated."""
-        return self._kv.pool.free_order()
+    def free_order(self) -> list[int] | None:
+        """Free block ids in the order in which they would be allocated, where they have names."""
+        pool = self._pool
+        return pool.free_order() if isinstance(pool, BlockPool) else None
 
     def reject_reason(self, request: Request) -> str | None:
         """What vLLM's API server answers with an error, and what could never run to its end."""
@@ -194,7 +197,7 @@ class VllmV1Scheduler:
         """Never asked for."""
         return NO_DECODES
 
-    def advance(self, steps: int) -> list[tuple[int, int]]:
+    def advance(self, steps: int) -> list[int]:
         """Never asked for."""
         return []
 

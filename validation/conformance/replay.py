@@ -150,9 +150,9 @@ class _Driver:
 
     def final_differences(self) -> Iterator[str]:
         """What differs after the last step."""
-        free = tuple(self._scheduler.free_order())
-        if self._trace.final_free_queue is not None and free != self._trace.final_free_queue:
-            yield f"free queue is {list(free)}, recorded {list(self._trace.final_free_queue)}"
+        free, recorded = self._scheduler.free_order(), self._trace.final_free_queue
+        if free is not None and recorded is not None and free != list(recorded):
+            yield f"free queue is {free}, recorded {list(recorded)}"
         if self._trace.prefix_stats is not None and self._trace.config["caching"]:
             stats = self._scheduler.prefix_stats
             ours = {"queries": stats.queries, "hits": stats.hits}

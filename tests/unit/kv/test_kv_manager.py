@@ -1,9 +1,11 @@
 from servesim.content import SharedPrefix, Unique
-from servesim.kv.manager import BlockTable, KVManager, Need
+from servesim.kv.block_pool import BlockPool
+from servesim.kv.manager import KVManager, Need
+from servesim.kv.table import BlockTable
 
 
 def manager(*, blocks=9, max_len=64, caching=True):
-    return KVManager(blocks, 4, max_len, caching)
+    return KVManager(BlockPool(blocks), 4, max_len, caching)
 
 
 def admit(kv, table, tokens, **need):
@@ -128,5 +130,5 @@ def test_own_tokens_are_found_again_after_release():
     admit(kv, a, 9)
     kv.release(a)
     assert (a.blocks, a.num_registered) == ([], 0)
-    assert kv.lookup(a, 13).own == [1, 2]
+    assert kv.lookup(a, 13).num_own == 2
     assert kv.lookup(BlockTable(1, Unique(), 4), 13).num_blocks == 0

@@ -29,14 +29,14 @@ def test_own_blocks_go_to_the_tail_deepest_first_and_the_open_one_to_the_head():
     held = pool.take(4)
     number = pool.release(held, own=range(3))
     assert pool.free_order() == [4, 5, 6, 3, 2, 1]
-    assert pool.own_run(number) == [1, 2, 3]
+    assert pool.own_left(number) == 3
 
 
 def test_a_run_is_eaten_from_its_deep_end():
     pool = BlockPool(7)
     number = pool.release(pool.take(4), own=range(4))
     pool.take(3)  # 5, 6 and the deepest
-    assert pool.own_run(number) == [1, 2, 3]
+    assert pool.own_left(number) == 3
     assert pool.reclaim(number) == [1, 2, 3]
     assert pool.num_free == 0
 
@@ -45,7 +45,7 @@ def test_a_run_that_is_gone_is_empty():
     pool = BlockPool(4)
     number = pool.release(pool.take(3), own=range(3))
     pool.take(3)
-    assert pool.own_run(number) == []
+    assert pool.own_left(number) == 0
 
 
 shapes = st.lists(

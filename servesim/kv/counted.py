@@ -1,0 +1,125 @@
+"""The pool of KV blocks without names for them: how many, in what order, and which keys.
+
+No decision of an engine depends on which physical block a request holds. It depends on how many
+are free, on the order in which cached ones are lost, and on which keys are there. So the free
+queue here is a sequence of counts, and only a block that other requests may hit has an identity.
+`BlockPool` is the same thing with names, as the real engine's traces show them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from servesim.kv.table import BlockTable, Hits
+
+
+class CountedPool:
+    """Free blocks in engine order, cached keys, reference counts; see `BlockPool`.
+
+    Attributes:
+        num_usable: blocks there are.
+        num_free: blocks that can be allocated, cached ones included.
+    """
+
+    def __init__(self, num_gpu_blocks: int) -> None:
+        self.num_usable = self.num_free = num_gpu_blocks - 1
+        # number of a run → its blocks, the deepest first; −id for the one block of a key
+        self._queue: OrderedDict[int, int] = OrderedDict()
+        self._num_runs = self._num_keyed = 0
+        if self.num_free:
+            self._append(self.num_free)
+        self._key: dict[int, Hashable] = {}
+        self._refs: dict[int, int] = {}
+        self._run_of: dict[int, int] = {}
+        self._cached: dict[Hashable, dict[int, None]] = {}
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that some request holds."""
+        return self.num_usable - self.num_free
+
+    def find(self, key: Hashable) -> int | None:
+        """The block cached under `key`, or None."""
+        blocks = self._cached.get(key)
+        return next(iter(blocks)) if blocks else None
+
+    def is_free(self, block: int) -> bool:
+        """Whether no request holds the keyed block."""
+        return block in self._run_of
+
+    def own_left(self, number: int) -> int:
+        """How many of a run of own blocks are left; the first ones live longest."""
+        return self._queue.get(number, 0)
+
+    def take(self, count: int) -> None:
+        """Allocate from the head of the free queue; cached keys are lost."""
+        queue = self._queue
+        self.num_free -= count
+        while count:
+            number = next(iter(queue))
+            size = queue[number]
+            if size > count:
+                queue[number] = size - count
+                return
+            del queue[number]
+            if size > 0:
+                count -= size
+            else:
+                count -= 1
+                self._forget(-size)
+
+    def give(self, table: BlockTable, count: int) -> None:
+        """`take` for a table."""
+        if count:
+            self.take(count)
+            table.num_blocks += count
+
+    def take_over(self, table: BlockTable, hits: Hits) -> None:
+        """Give an empty table its hits."""
+        for block in hits.shared:
+            if self._refs[block] == 0:
+                del self._queue[self._run_of.pop(block)]
+                self.num_free -= 1
+            self._refs[block] += 1
+        if hits.num_own and table.own_run:
+            self.num_free -= self._queue.pop(table.own_run)
+        table.blocks = list(hits.shared)
+        table.own_run = None
+        table.num_blocks = hits.num_blocks
+
+    def cache(self, table: BlockTable, position: int, key: Hashable) -> None:
+        """A full block gets a key, and with it an identity; positions come in order."""
+        self._num_keyed += 1
+        block = self._num_keyed
+        self._key[block] = key
+        self._refs[block] = 1
+        self._cached.setdefault(key, {})[block] = None
+        table.blocks.append(block)
+
+    def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
+        """All of a table's blocks, as `BlockPool.release` does."""
+        num_own, rest = num_full - num_keyed, table.num_blocks - num_full
+        table.own_run = self._append(num_own) if num_own else None
+        self.num_free += num_own
+        if num_keyed:
+            for block in reversed(table.blocks):
+                self._refs[block] -= 1
+                if not self._refs[block]:
+                    self.num_free += 1
+                    self._run_of[block] = self._append(-block)
+            table.blocks = []
+        if rest:
+            self._queue.move_to_end(self._append(rest), last=False)
+            self.num_free += rest
+        table.num_blocks = 0
+
+    def _append(self, run: int) -> int:
+        self._num_runs += 1
+        self._queue[self._num_runs] = run
+        return self._num_runs
+
+    def _forget(self, block: int) -> None:
+        key = self._key.pop(block)
+        blocks = self._cached[key]
+        del blocks[block], self._refs[block], self._run_of[block]
+        if not blocks:
+            del self._cached[key]

@@ -1,18 +1,11 @@
-"""Gaps between the tokens of a reply, as they come in runs: collected, and counted at the end.
+"""Gaps between the tokens of a reply, counted."""
 
-A run of decode steps gives every one of its requests the same gaps, so it is kept as four
-numbers and not as a gap per token.
-"""
-
-from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_RUNS_AT_ONCE = 50_000  # when counting; bounds the memory that takes
 
 
 class Gaps(Mapping[int, int]):
@@ -53,39 +46,6 @@ class Gaps(Mapping[int, int]):
                 self.counts, other.counts
             )
         return dict(self) == other
-
-
-class GapCollector:
-    """Takes gaps in, one by one or by the run."""
-
-    def __init__(self) -> None:
-        self.single: Counter[int] = Counter()
-        self._first, self._increment = array("q"), array("q")
-        self._steps, self._requests = array("q"), array("q")
-
-    def add_run(self, first_ps: int, increment_ps: int, steps: int, requests: int) -> None:
-        """Gaps first, first + increment, … of `steps` steps, for each of `requests` requests."""
-        self._first.append(first_ps)
-        self._increment.append(increment_ps)
-        self._steps.append(steps)
-        self._requests.append(requests)
-
-    def count(self) -> Gaps:
-        """All gaps so far."""
-        gaps = Gaps.of(self.single)
-        for begin in range(0, len(self._first), _RUNS_AT_ONCE):
-            part = slice(begin, begin + _RUNS_AT_ONCE)
-            first, increment = np.array(self._first[part]), np.array(self._increment[part])
-            steps, requests = np.array(self._steps[part]), np.array(self._requests[part])
-            begins = np.cumsum(steps) - steps
-            step = np.arange(int(steps.sum())) - np.repeat(begins, steps)
-            values = np.repeat(first, steps) + np.repeat(increment, steps) * step
-            new = Gaps(values, np.repeat(requests, steps))
-            gaps = Gaps(
-                np.concatenate([gaps.values_ps, new.values_ps]),
-                np.concatenate([gaps.counts, new.counts]),
-            )
-        return gaps
 
 
 def _merged(values: Ints, counts: Ints) -> tuple[Ints, Ints]:

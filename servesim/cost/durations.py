@@ -6,6 +6,7 @@ from one to the next, sums and their inverse have a closed form; otherwise they 
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -36,6 +37,9 @@ class Durations(Protocol):
     def steps_until(self, elapsed_ps: int) -> int:
         """Fewest steps, at least one, that take `elapsed_ps` or longer; at most `steps`."""
 
+    def progressions(self, steps: int) -> Iterable[tuple[int, int, int]]:
+        """The first `steps` steps as (first, increment, count), one after another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progression:
@@ -53,6 +57,10 @@ class Progression:
     def at(self, step: int) -> int:
         """First duration plus the increments so far."""
         return self.first_ps + step * self.increment_ps
+
+    def progressions(self, steps: int) -> Iterable[tuple[int, int, int]]:
+        """One."""
+        return ((self.first_ps, self.increment_ps, steps),)
 
     def steps_until(self, elapsed_ps: int) -> int:
         """Root of the quadratic in floats, put right in integers."""
@@ -83,6 +91,10 @@ class Listed:
     def at(self, step: int) -> int:
         """Looked up."""
         return self._durations[step]
+
+    def progressions(self, steps: int) -> Iterable[tuple[int, int, int]]:
+        """One for each step."""
+        return ((duration, 0, 1) for duration in self._durations[:steps])
 
     def steps_until(self, elapsed_ps: int) -> int:
         """Bisection of the prefix sums."""

@@ -1,10 +1,11 @@
 """Turns what happens in a run into records."""
 
-from servesim.cost.durations import Progression
+from collections import Counter
+
+from servesim.engine.step_log import StepLog
 from servesim.engine.step_records import run_records, step_record
-from servesim.engine.totals import Totals
 from servesim.engine.under_way import Run, Step
-from servesim.gaps import GapCollector, Gaps
+from servesim.gaps import Gaps
 from servesim.records import (
     Request,
     RequestRecord,
@@ -61,8 +62,8 @@ class Recorder:
     def __init__(self, keep_steps: bool) -> None:
         self.steps: list[StepRecord] = []
         self._keep_steps = keep_steps
-        self._totals = Totals()
-        self._gaps = GapCollector()
+        self._log = StepLog()
+        self._gaps: Counter[int] = Counter()  # of requests that did more than go on decoding
         self._live: dict[int, _Track] = {}
         self._done: list[_Track] = []
         self.last_end_ps = 0
@@ -70,12 +71,12 @@ class Recorder:
     @property
     def num_steps(self) -> int:
         """Steps so far."""
-        return self._totals.steps
+        return self._log.num_steps
 
     @property
     def totals(self) -> StepTotals:
         """Sums over the steps so far."""
-        return self._totals.freeze()
+        return self._log.totals()
 
     @property
     def num_seen(self) -> int:
@@ -89,7 +90,7 @@ class Recorder:
 
     def gaps(self) -> Gaps:
         """Gaps between streamed tokens so far."""
-        return self._gaps.count()
+        return self._log.gaps(self._gaps)
 
     def queued(self, request: Request, now_ps: int) -> None:
         """The engine took the request in."""
@@ -125,32 +126,37 @@ class Recorder:
 
     def stepped(self, step: Step, outcome: StepOutcome, now_ps: int) -> None:
         """A step has ended: tokens stream, requests finish."""
-        plan = step.plan
-        self._totals.add_step(plan, step.time, step.blocks_used)
+        plan, (duration_ps, outside) = step.plan, step.time
+        seqs, tokens = plan.num_seqs, plan.num_tokens
+        self._log.add_step(duration_ps, plan.decodes.seqs, seqs, tokens, step.blocks_used)
+        if outside:
+            self._log.add_outside(outside, 1)
         if self._keep_steps:
             self.steps.append(step_record(step))
-        if plan.decodes.seqs:
-            self._gaps.add_run(step.time.duration_ps, 0, 1, plan.decodes.seqs)
-        live, single = self._live, self._gaps.single
+        live, gaps = self._live, self._gaps
         for rid, tokens in outcome.emitted:
             track = live[rid]
             if track.last_ps is None:
                 track.first_ps = now_ps
             else:
-                single[now_ps - track.last_ps] += 1
+                gaps[now_ps - track.last_ps] += 1
             track.last_ps = now_ps
             track.tokens += tokens
         self.ended(outcome, now_ps)
 
     def ran(self, run: Run, steps: int, taken: list[int]) -> None:
         """A run of steps has ended; `taken` are the blocks each took."""
-        seqs, durations = run.decodes.seqs, run.durations
-        self._totals.add_run(seqs, durations, steps, run.blocks_used, taken)
-        if isinstance(durations, Progression):
-            self._gaps.add_run(durations.first_ps, durations.increment_ps, steps, seqs)
-        else:
-            for step in range(steps):
-                self._gaps.add_run(durations.at(step), 0, 1, seqs)
+        durations, seqs, blocks = run.durations, run.decodes.seqs, run.blocks_used
+        begin = 0
+        for first_ps, increment_ps, count in durations.progressions(steps):
+            part = taken if count == steps else taken[begin : begin + count]
+            self._log.add_run(first_ps, increment_ps, seqs, blocks, part)
+            begin += count
+            if begin < steps:
+                blocks += sum(part)
+        self._log.num_skipped += steps - 1
+        if durations.outside:
+            self._log.add_outside(durations.outside, steps)
         if self._keep_steps:
             self.steps.extend(run_records(run, steps, taken))
 

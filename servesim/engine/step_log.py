@@ -1,0 +1,142 @@
+"""The steps of a simulation, a row per step or per run of them, counted at the end.
+
+While the simulation runs, a run of steps costs a row of numbers; sums and the gaps between
+tokens are taken from the rows afterwards, many steps at once.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from operator import mul
+from typing import NamedTuple
+
+import numpy as np
+
+from servesim.gaps import Gaps, Ints
+from servesim.records import StepTotals
+
+_ROWS_AT_ONCE = 50_000  # bounds the memory that counting takes
+
+
+class _Steps(NamedTuple):
+    """Some of the steps one by one: durations, requests that just decode, requests, KV blocks."""
+
+    duration_ps: Ints
+    decodes: Ints
+    seqs: Ints
+    blocks: Ints
+
+
+class StepLog:
+    """Rows of (steps, first duration, increment, decodes, requests, tokens, blocks).
+
+    Attributes:
+        num_steps: steps so far.
+        num_skipped: of them, those that were not looked at.
+    """
+
+    def __init__(self) -> None:
+        self.num_steps = self.num_skipped = 0
+        self._steps, self._first, self._increment = array("q"), array("q"), array("q")
+        self._decodes, self._seqs, self._tokens = array("q"), array("q"), array("q")
+        self._blocks = array("q")  # held before a row's first step
+        self._taken = array("q")  # by each step of each row
+        self._outside: Counter[tuple[str, ...]] = Counter()
+
+    def add_step(self, duration_ps: int, decodes: int, seqs: int, tokens: int, blocks: int) -> None:
+        """One step that was looked at; `blocks` with those it took."""
+        self.num_steps += 1
+        self._steps.append(1)
+        self._first.append(duration_ps)
+        self._increment.append(0)
+        self._decodes.append(decodes)
+        self._seqs.append(seqs)
+        self._tokens.append(tokens)
+        self._blocks.append(blocks)
+        self._taken.append(0)
+
+    def add_run(
+        self, first_ps: int, increment_ps: int, seqs: int, blocks: int, taken: list[int]
+    ) -> None:
+        """Decode steps of `seqs` requests, as many as `taken` has entries.
+
+        Args:
+            first_ps: duration of the first one.
+            increment_ps: by which each takes longer than the one before.
+            seqs: requests.
+            blocks: KV blocks held before the first one.
+            taken: blocks that each of them took.
+        """
+        steps = len(taken)
+        self.num_steps += steps
+        self._steps.append(steps)
+        self._first.append(first_ps)
+        self._increment.append(increment_ps)
+        self._decodes.append(seqs)
+        self._seqs.append(seqs)
+        self._tokens.append(seqs)
+        self._blocks.append(blocks)
+        self._taken.extend(taken)
+
+    def add_outside(self, axes: tuple[str, ...], steps: int) -> None:
+        """The last `steps` steps lie outside the fitted range on these axes."""
+        self._outside[axes] += steps
+
+    def totals(self) -> StepTotals:
+        """Sums over all steps, in whole numbers of any size."""
+        busy = seq_ps = block_ps = max_blocks = 0
+        for part in self._parts():
+            duration = part.duration_ps.tolist()
+            busy += sum(duration)
+            seq_ps += sum(map(mul, part.seqs.tolist(), duration))
+            block_ps += sum(map(mul, part.blocks.tolist(), duration))
+            max_blocks = max(max_blocks, int(part.blocks.max()))
+        by_axis: Counter[str] = Counter()
+        for axes, steps in self._outside.items():
+            by_axis.update(dict.fromkeys(axes, steps))
+        return StepTotals(
+            steps=self.num_steps,
+            busy_ps=busy,
+            tokens=sum(map(mul, self._tokens, self._steps)),
+            seqs=sum(map(mul, self._seqs, self._steps)),
+            seq_ps=seq_ps,
+            block_ps=block_ps,
+            max_blocks=max_blocks,
+            max_seqs=max(self._seqs, default=0),
+            outside_any=sum(self._outside.values()),
+            outside=dict(by_axis),
+            skipped_steps=self.num_skipped,
+        )
+
+    def gaps(self, others: Counter[int]) -> Gaps:
+        """Gaps of requests that just decode, a step's duration each, and those of `others`."""
+        gaps = Gaps.of(others)
+        for part in self._parts():
+            decoding = part.decodes > 0
+            new = Gaps(part.duration_ps[decoding], part.decodes[decoding])
+            gaps = Gaps(
+                np.concatenate([gaps.values_ps, new.values_ps]),
+                np.concatenate([gaps.counts, new.counts]),
+            )
+        return gaps
+
+    def _parts(self) -> Iterator[_Steps]:
+        """The steps one by one, some rows at a time."""
+        taken_before = 0
+        for begin in range(0, len(self._steps), _ROWS_AT_ONCE):
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            steps = np.array(self._steps[rows])
+            count = int(steps.sum())
+            firsts = np.cumsum(steps) - steps
+            step = np.arange(count) - np.repeat(firsts, steps)
+            taken = np.array(self._taken[taken_before : taken_before + count])
+            taken_before += count
+            sums = np.cumsum(taken)
+            before = np.repeat(sums[firsts] - taken[firsts], steps)
+            yield _Steps(
+                duration_ps=np.repeat(np.array(self._first[rows]), steps)
+                + np.repeat(np.array(self._increment[rows]), steps) * step,
+                decodes=np.repeat(np.array(self._decodes[rows]), steps),
+                seqs=np.repeat(np.array(self._seqs[rows]), steps),
+                blocks=np.repeat(np.array(self._blocks[rows]), steps) + sums - before,
+            )

@@ -245,8 +245,9 @@ class StepTotals:
         max_seqs: largest batch.
         outside_any: steps outside the cost model's fitted range on some axis.
         outside: steps outside it, by axis.
-        skipped_steps: steps that were not looked at one by one: how the run was carried out,
-            not what happened in it, so it does not count when totals are compared.
+        skipped_steps: steps that were not looked at one by one. This and the next one tell how
+            the run was carried out, not what happened in it: they do not count in comparisons.
+        decisions: how often the engine was asked what to do.
     """
 
     steps: int
@@ -260,6 +261,7 @@ class StepTotals:
     outside_any: int
     outside: Mapping[str, int]
     skipped_steps: int = field(default=0, compare=False)
+    decisions: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,11 @@ _DECISIONS_PER_REPORT = 256
 
 
 class Replica:
-    """Serves what is submitted to it; one scheduler, one timer."""
+    """Serves what is submitted to it; one scheduler, one timer.
+
+    Attributes:
+        num_decisions: how often it has asked the scheduler what to do.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class Replica:
         self._observer = observer
         self._under_way: Run | Step | None = None
         self._end: Event | None = None  # of it; other timeouts have lapsed
-        self._decisions = self._empty_plans = 0
+        self.num_decisions = self._empty_plans = 0
 
     def submit(self, request: Request, predicted_tokens: float) -> None:
         """A request reaches the engine now."""
@@ -65,9 +69,7 @@ class Replica:
         if type(run) is Run:
             steps = run.durations.steps_until(now_ps - run.start_ps)
             if run.durations.total(steps) >= now_ps - run.start_ps:
-                steps -= (
-                    1  # not over, or over at the very instant at which nothing happens any more
-                )
+                steps -= 1  # its end is not before the simulation's
             if steps:
                 self._finish_run(run, steps)
         self._recorder.left_group(self._scheduler.decoding())
@@ -86,8 +88,8 @@ class Replica:
         elif type(under_way) is Step:
             outcome = self._scheduler.update(under_way.plan, _NO_DRAFTS)
             self._recorder.stepped(under_way, outcome, now)
-        self._decisions += 1
-        if self._observer is not None and self._decisions % _DECISIONS_PER_REPORT == 0:
+        self.num_decisions += 1
+        if self._observer is not None and self.num_decisions % _DECISIONS_PER_REPORT == 0:
             self._observer(Progress(now, self._recorder.num_done, self._recorder.num_steps))
         self._begin(now)
 

@@ -1,7 +1,7 @@
 """One run: a load, a scheduler and a timer in, records out."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simpy import Environment, Event
 
@@ -63,7 +63,7 @@ def run(
     return RunRecord(
         requests=records,
         itl_ps=recorder.gaps(),
-        totals=recorder.totals,
+        totals=replace(recorder.totals, decisions=replica.num_decisions),
         steps=tuple(recorder.steps),
         prefix_stats=scheduler.prefix_stats,
         kv_blocks=scheduler.kv_blocks,

@@ -68,12 +68,12 @@ class KVManager:
         self.pool = pool
         self.block_size = block_size
         self._max_model_len = max_model_len
-        self._prefix_caching = prefix_caching
+        self.prefix_caching = prefix_caching
 
     def table(self, rid: int, content: Content) -> BlockTable:
         """An empty table for one request."""
         table = BlockTable(rid, content, self.block_size)
-        if not self._prefix_caching:
+        if not self.prefix_caching:
             table.num_shareable = 0
         return table
 
@@ -83,7 +83,7 @@ class KVManager:
         Own blocks need no look-up: released behind them in the queue, the shared ones before them
         outlive them, and of the own ones the first live longest.
         """
-        if not self._prefix_caching or not (table.num_shareable or table.own_run):
+        if not self.prefix_caching or not (table.num_shareable or table.own_run):
             return NO_HITS
         count = (known_tokens - 1) // self.block_size
         num_shareable = min(count, table.num_shareable)
@@ -159,7 +159,7 @@ class KVManager:
         Called while scheduling, before the step has run: a request admitted later in the same
         pass may hit them, because a batch writes KV before attention reads it.
         """
-        if not self._prefix_caching:
+        if not self.prefix_caching:
             return
         full, first = num_tokens // self.block_size, table.num_registered
         if full > first:

@@ -30,6 +30,7 @@ class DecodeGroup:
 
     def __init__(self, kv: KVManager, pool: CountedPool) -> None:
         self._kv, self._pool = kv, pool
+        self._caches = kv.prefix_caching
         self._block_size = kv.block_size
         self.size = self.steps = self.num_sharers = 0
         self.newest = -1
@@ -166,7 +167,10 @@ class DecodeGroup:
         state.computed = state.base + self.steps
         state.known = state.computed + 1
         state.grouped = False
-        self._kv.register(state.table, state.computed)
+        if _still_shares(state):
+            self._kv.register(state.table, state.computed)
+        elif self._caches:
+            state.table.num_registered = state.computed // self._block_size
         state.table.num_blocks = self._kv.blocks_for(state.computed)
 
 

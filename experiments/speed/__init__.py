@@ -1,0 +1,1 @@
+"""How fast is the simulator, and what does skipping bring?"""

@@ -100,7 +100,7 @@ class Replica:
             decodes = scheduler.next_decodes()
             durations = self._timer.decode_run(decodes, steps)
             steps = durations.steps
-            used, waiting = scheduler.kv_blocks_used, scheduler.num_waiting
+            waiting, used = scheduler.load()
             self._under_way = Run(now, decodes, durations, steps, used, waiting)
             self._wait(durations.total(steps))
         elif scheduler.num_running or scheduler.num_waiting:
@@ -117,7 +117,7 @@ class Replica:
             raise RuntimeError(f"scheduler is stuck at {now} ps with requests waiting")
         time = self._timer.step_time(plan)
         self._recorder.planned(plan, now)
-        waiting, used = scheduler.num_waiting, scheduler.kv_blocks_used
+        waiting, used = scheduler.load()
         self._under_way = Step(now, plan, time, waiting, used)
         self._wait(time.duration_ps)
 

@@ -15,6 +15,7 @@ import numpy as np
 from servesim.gaps import Gaps, Ints
 from servesim.records import StepTotals
 
+_WIDTH = 7
 _ROWS_AT_ONCE = 50_000  # bounds the memory that counting takes
 
 
@@ -37,22 +38,14 @@ class StepLog:
 
     def __init__(self) -> None:
         self.num_steps = self.num_skipped = 0
-        self._steps, self._first, self._increment = array("q"), array("q"), array("q")
-        self._decodes, self._seqs, self._tokens = array("q"), array("q"), array("q")
-        self._blocks = array("q")  # held before a row's first step
+        self._rows = array("q")  # of _WIDTH numbers
         self._taken = array("q")  # by each step of each row
         self._outside: Counter[tuple[str, ...]] = Counter()
 
     def add_step(self, duration_ps: int, decodes: int, seqs: int, tokens: int, blocks: int) -> None:
         """One step that was looked at; `blocks` with those it took."""
         self.num_steps += 1
-        self._steps.append(1)
-        self._first.append(duration_ps)
-        self._increment.append(0)
-        self._decodes.append(decodes)
-        self._seqs.append(seqs)
-        self._tokens.append(tokens)
-        self._blocks.append(blocks)
+        self._rows.extend((1, duration_ps, 0, decodes, seqs, tokens, blocks))
         self._taken.append(0)
 
     def add_run(
@@ -69,13 +62,7 @@ class StepLog:
         """
         steps = len(taken)
         self.num_steps += steps
-        self._steps.append(steps)
-        self._first.append(first_ps)
-        self._increment.append(increment_ps)
-        self._decodes.append(seqs)
-        self._seqs.append(seqs)
-        self._tokens.append(seqs)
-        self._blocks.append(blocks)
+        self._rows.extend((steps, first_ps, increment_ps, seqs, seqs, seqs, blocks))
         self._taken.extend(taken)
 
     def add_outside(self, axes: tuple[str, ...], steps: int) -> None:
@@ -85,6 +72,7 @@ class StepLog:
     def totals(self) -> StepTotals:
         """Sums over all steps, in whole numbers of any size."""
         busy = seq_ps = block_ps = max_blocks = 0
+        steps, seqs, tokens = self._rows[0::_WIDTH], self._rows[4::_WIDTH], self._rows[5::_WIDTH]
         for part in self._parts():
             duration = part.duration_ps.tolist()
             busy += sum(duration)
@@ -92,17 +80,17 @@ class StepLog:
             block_ps += sum(map(mul, part.blocks.tolist(), duration))
             max_blocks = max(max_blocks, int(part.blocks.max()))
         by_axis: Counter[str] = Counter()
-        for axes, steps in self._outside.items():
-            by_axis.update(dict.fromkeys(axes, steps))
+        for axes, count in self._outside.items():
+            by_axis.update(dict.fromkeys(axes, count))
         return StepTotals(
             steps=self.num_steps,
             busy_ps=busy,
-            tokens=sum(map(mul, self._tokens, self._steps)),
-            seqs=sum(map(mul, self._seqs, self._steps)),
+            tokens=sum(map(mul, tokens, steps)),
+            seqs=sum(map(mul, seqs, steps)),
             seq_ps=seq_ps,
             block_ps=block_ps,
             max_blocks=max_blocks,
-            max_seqs=max(self._seqs, default=0),
+            max_seqs=max(seqs, default=0),
             outside_any=sum(self._outside.values()),
             outside=dict(by_axis),
             skipped_steps=self.num_skipped,
@@ -123,9 +111,10 @@ class StepLog:
     def _parts(self) -> Iterator[_Steps]:
         """The steps one by one, some rows at a time."""
         taken_before = 0
-        for begin in range(0, len(self._steps), _ROWS_AT_ONCE):
-            rows = slice(begin, begin + _ROWS_AT_ONCE)
-            steps = np.array(self._steps[rows])
+        size = _WIDTH * _ROWS_AT_ONCE
+        for begin in range(0, len(self._rows), size):
+            rows = np.array(self._rows[begin : begin + size]).reshape(-1, _WIDTH)
+            steps, first, increment, decodes, seqs, _, blocks = rows.T
             count = int(steps.sum())
             firsts = np.cumsum(steps) - steps
             step = np.arange(count) - np.repeat(firsts, steps)
@@ -134,9 +123,8 @@ class StepLog:
             sums = np.cumsum(taken)
             before = np.repeat(sums[firsts] - taken[firsts], steps)
             yield _Steps(
-                duration_ps=np.repeat(np.array(self._first[rows]), steps)
-                + np.repeat(np.array(self._increment[rows]), steps) * step,
-                decodes=np.repeat(np.array(self._decodes[rows]), steps),
-                seqs=np.repeat(np.array(self._seqs[rows]), steps),
-                blocks=np.repeat(np.array(self._blocks[rows]), steps) + sums - before,
+                duration_ps=np.repeat(first, steps) + np.repeat(increment, steps) * step,
+                decodes=np.repeat(decodes, steps),
+                seqs=np.repeat(seqs, steps),
+                blocks=np.repeat(blocks, steps) + sums - before,
             )

@@ -70,6 +70,9 @@ class Scheduler(Protocol):
     def prefix_stats(self) -> PrefixStats:
         """Totals so far."""
 
+    def load(self) -> tuple[int, int]:
+        """(requests waiting, KV blocks held)."""
+
     def reject_reason(self, request: Request) -> str | None:
         """Why the engine's front end refuses the request, or None. Ask before `add`."""
 

@@ -71,7 +71,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         if self._running or not group.size:
             return 0
         limit = group.steps_left()
-        if len(self._waiting) and group.size < self._max_seqs:
+        if self._waiting.entries and group.size < self._max_seqs:
             if self._waiting.head() is not self._refused:
                 return 0
             if group.num_sharers:
@@ -96,7 +96,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if a run of steady steps may go on."""
         waiting = self._waiting
-        before = waiting.head() if len(waiting) else None
+        before = waiting.head() if waiting.entries else None
         super().add(request, predicted_tokens)
         if before is not None and waiting.head() is before and not waiting.changes_with_time:
             return False  # behind a head that has been refused, or that the next plan looks at
@@ -109,7 +109,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         step = self._continue_running()
         if step is None:
             return self._schedule_apart(now_ps)
-        if len(self._waiting):
+        if self._waiting.entries:
             steady = not step.work
             self._schedule_waiting(step, now_ps)
             if steady and not step.work and not self._waiting.changes_with_time:
@@ -147,7 +147,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
     def _continue_running(self) -> Step | None:
         """Plan the group and the requests in mid-prefill; None where order in the group counts."""
         group, running = self._group, self._running
-        alone = group.size + len(running) + len(self._waiting) <= 1
+        alone = group.size + len(running) + len(self._waiting.entries) <= 1
         threshold = 0 if alone else self._settings.long_prefill_token_threshold
         step = Step(self._max_tokens - group.size, threshold)
         if not group.size:
@@ -196,7 +196,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         if waiting.changes_with_time:
             waiting.refresh(ps_to_seconds(now_ps))
         num_running = self.num_running
-        while step.budget > 0 and num_running < self._max_seqs and len(waiting):
+        while step.budget > 0 and num_running < self._max_seqs and waiting.entries:
             state = waiting.head()
             table, known = state.table, state.known
             if table.num_shareable or table.own_run:

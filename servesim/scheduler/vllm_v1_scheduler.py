@@ -83,7 +83,7 @@ class VllmV1Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests in the waiting queue, preempted ones included."""
-        return len(self._waiting)
+        return len(self._waiting.entries)
 
     @property
     def kv_blocks(self) -> int:
@@ -114,6 +114,11 @@ class VllmV1Scheduler:
         """Free block ids in the order in which they would be allocated, where they have names."""
         pool = self._pool
         return pool.free_order() if isinstance(pool, BlockPool) else None
+
+    def load(self) -> tuple[int, int]:
+        """(requests waiting, KV blocks held)."""
+        pool = self._pool
+        return len(self._waiting.entries), pool.num_usable - pool.num_free
 
     def reject_reason(self, request: Request) -> str | None:
         """What vLLM's API server answers with an error, and what could never run to its end."""
@@ -147,11 +152,11 @@ class VllmV1Scheduler:
 
     def schedule(self, now_ps: int) -> StepPlan:
         """Decide one step: running requests, then, unless one was preempted, waiting ones."""
-        alone = self.num_running + len(self._waiting) <= 1
+        alone = self.num_running + len(self._waiting.entries) <= 1
         threshold = 0 if alone else self._settings.long_prefill_token_threshold
         step = Step(self._max_tokens, threshold)
         self._schedule_running(step, now_ps)
-        if not step.preempted and len(self._waiting):
+        if not step.preempted and self._waiting.entries:
             self._schedule_waiting(step, now_ps)
         recomputed = self._advance(step)
         work = tuple(step.work.values())
@@ -274,7 +279,7 @@ class VllmV1Scheduler:
         waiting = self._waiting
         waiting.refresh(ps_to_seconds(now_ps))
         ran_some = bool(step.work)
-        while len(waiting) and step.budget > 0 and self.num_running < self._max_seqs:
+        while waiting.entries and step.budget > 0 and self.num_running < self._max_seqs:
             state = waiting.head()
             need, drafts = self._need(state, step, ran_some)
             if not need.new_tokens or not self._kv.admit(state.table, need):

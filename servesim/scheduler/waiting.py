@@ -20,37 +20,34 @@ class WaitingQueue:
     """A heap by (policy key, arrival, request number), as vLLM's priority queue is one.
 
     A preempted request is pushed like any other and competes by its key.
+
+    Attributes:
+        entries: the queue; its first element is the head, the others are in no order.
+        changes_with_time: whether the head may change while nothing else does.
     """
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._heap: list[_Entry] = []
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def changes_with_time(self) -> bool:
-        """Whether the head may change while nothing else does."""
-        return self._order.changes_with_time
+        self.entries: list[_Entry] = []  # a heap; empty is what is asked most often
+        self.changes_with_time = order.changes_with_time
 
     def push(self, state: RequestState, now_s: float) -> None:
         """Add a new or a preempted request."""
-        heapq.heappush(self._heap, self._entry(state, now_s))
+        heapq.heappush(self.entries, self._entry(state, now_s))
 
     def refresh(self, now_s: float) -> None:
         """Ask for all keys anew where they may have changed."""
-        if self._order.changes_with_time and len(self._heap) > 1:
-            self._heap = [self._entry(entry.state, now_s) for entry in self._heap]
-            heapq.heapify(self._heap)
+        if self.changes_with_time and len(self.entries) > 1:
+            self.entries = [self._entry(entry.state, now_s) for entry in self.entries]
+            heapq.heapify(self.entries)
 
     def head(self) -> RequestState:
         """The request to be admitted next."""
-        return self._heap[0].state
+        return self.entries[0].state
 
     def pop(self) -> RequestState:
         """Take the head out."""
-        return heapq.heappop(self._heap).state
+        return heapq.heappop(self.entries).state
 
     def _entry(self, state: RequestState, now_s: float) -> _Entry:
         request = state.request

@@ -116,6 +116,9 @@ def test_a_scheduler_that_never_gets_on_is_an_error_and_no_endless_loop():
         def steady_steps(self):
             return 0
 
+        def load(self):
+            return 0, 0
+
     with pytest.raises(RuntimeError, match="stuck"):
         serve([request(0)], Stuck(), LinearTimer())
 

@@ -244,6 +244,7 @@ class StepTotals:
         max_blocks: most KV blocks held.
         max_seqs: largest batch.
         outside_any: steps outside the cost model's fitted range on some axis.
+        outside_ps: their total duration.
         outside: steps outside it, by axis.
         skipped_steps: steps that were not looked at one by one. This and the next one tell how
             the run was carried out, not what happened in it: they do not count in comparisons.
@@ -259,6 +260,7 @@ class StepTotals:
     max_blocks: int
     max_seqs: int
     outside_any: int
+    outside_ps: int
     outside: Mapping[str, int]
     skipped_steps: int = field(default=0, compare=False)
     decisions: int = field(default=0, compare=False)

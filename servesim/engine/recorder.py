@@ -130,7 +130,7 @@ class Recorder:
         seqs, tokens = plan.num_seqs, plan.num_tokens
         self._log.add_step(duration_ps, plan.decodes.seqs, seqs, tokens, step.blocks_used)
         if outside:
-            self._log.add_outside(outside, 1)
+            self._log.add_outside(outside, 1, duration_ps)
         if self._keep_steps:
             self.steps.append(step_record(step))
         live, gaps = self._live, self._gaps
@@ -156,7 +156,7 @@ class Recorder:
                 blocks += sum(part)
         self._log.num_skipped += steps - 1
         if durations.outside:
-            self._log.add_outside(durations.outside, steps)
+            self._log.add_outside(durations.outside, steps, durations.total(steps))
         if self._keep_steps:
             self.steps.extend(run_records(run, steps, taken))
 

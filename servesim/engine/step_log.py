@@ -41,6 +41,7 @@ class StepLog:
         self._rows = array("q")  # of _WIDTH numbers
         self._taken = array("q")  # by each step of each row
         self._outside: Counter[tuple[str, ...]] = Counter()
+        self._outside_ps = 0
 
     def add_step(self, duration_ps: int, decodes: int, seqs: int, tokens: int, blocks: int) -> None:
         """One step that was looked at; `blocks` with those it took."""
@@ -65,9 +66,10 @@ class StepLog:
         self._rows.extend((steps, first_ps, increment_ps, seqs, seqs, seqs, blocks))
         self._taken.extend(taken)
 
-    def add_outside(self, axes: tuple[str, ...], steps: int) -> None:
-        """The last `steps` steps lie outside the fitted range on these axes."""
+    def add_outside(self, axes: tuple[str, ...], steps: int, duration_ps: int) -> None:
+        """The last `steps` steps, so long together, lie outside the fitted range on these axes."""
         self._outside[axes] += steps
+        self._outside_ps += duration_ps
 
     def totals(self) -> StepTotals:
         """Sums over all steps, in whole numbers of any size."""
@@ -92,6 +94,7 @@ class StepLog:
             max_blocks=max_blocks,
             max_seqs=max(seqs, default=0),
             outside_any=sum(self._outside.values()),
+            outside_ps=self._outside_ps,
             outside=dict(by_axis),
             skipped_steps=self.num_skipped,
         )

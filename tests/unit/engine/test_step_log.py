@@ -24,13 +24,14 @@ def test_totals_by_hand():
     log = StepLog()
     log.add_step(duration_ps=10, decodes=0, seqs=2, tokens=30, blocks=4)
     log.add_run(first_ps=5, increment_ps=1, seqs=3, blocks=4, taken=[0, 2])
-    log.add_outside(("tokens", "kv"), 2)
+    log.add_outside(("tokens", "kv"), 2, 11)
     totals = log.totals()
     assert (totals.steps, totals.busy_ps, totals.tokens, totals.seqs) == (3, 21, 36, 8)
     assert totals.seq_ps == 2 * 10 + 3 * (5 + 6)
     assert totals.block_ps == 4 * 10 + 4 * 5 + 6 * 6
     assert (totals.max_blocks, totals.max_seqs) == (6, 3)
-    assert (totals.outside_any, dict(totals.outside)) == (2, {"tokens": 2, "kv": 2})
+    assert (totals.outside_any, totals.outside_ps) == (2, 11)
+    assert dict(totals.outside) == {"tokens": 2, "kv": 2}
     assert dict(log.gaps(Counter({5: 1}))) == {5: 4, 6: 3}
 
 

@@ -193,9 +193,9 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
     def _schedule_waiting(self, step: Step, now_ps: int) -> None:
         """As in `VllmV1Scheduler`, short for requests that can hit nothing."""
         waiting, settings, kv = self._waiting, self._settings, self._kv
-        if waiting.changes_with_time:
-            waiting.refresh(ps_to_seconds(now_ps))
         num_running = self.num_running
+        if waiting.changes_with_time and num_running < self._max_seqs:
+            waiting.refresh(ps_to_seconds(now_ps))
         while step.budget > 0 and num_running < self._max_seqs and waiting.entries:
             state = waiting.head()
             table, known = state.table, state.known

@@ -12,9 +12,7 @@ from servesim.kv.block_pool import BlockPool
 from servesim.kv.manager import KVManager, Need, Pool
 from servesim.policies.order.priority import Priority
 from servesim.records import (
-    NO_DECODES,
     Admission,
-    Decodes,
     Emission,
     PrefixStats,
     Request,
@@ -24,6 +22,7 @@ from servesim.records import (
 )
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.state import RequestState
+from servesim.scheduler.steps_only import StepsOnly
 from servesim.scheduler.waiting import WaitingQueue
 from servesim.units import ps_to_seconds
 
@@ -45,7 +44,7 @@ class Step:
         self.carries_prefill = False
 
 
-class VllmV1Scheduler:
+class VllmV1Scheduler(StepsOnly):
     """The scheduler of one engine in one run."""
 
     def __init__(self, settings: "VllmV1", setup: EngineSetup, max_tokens: int, max_seqs: int):
@@ -190,30 +189,6 @@ class VllmV1Scheduler:
             self._running = [s for s in self._running if s.request.rid in self._states]
         return StepOutcome(tuple(emitted), tuple(finished))
 
-    def full_work(self, plan: StepPlan) -> tuple[Work, ...]:
-        """The work of the plan just made, request by request; ask before `update`."""
-        return plan.work
-
-    def steady_steps(self) -> int:
-        """None: every request of every step is looked at."""
-        return 0
-
-    def next_decodes(self) -> Decodes:
-        """Never asked for."""
-        return NO_DECODES
-
-    def advance(self, steps: int) -> list[int]:
-        """Never asked for."""
-        return []
-
-    def end_run(self) -> StepOutcome:
-        """Never asked for."""
-        return StepOutcome((), ())
-
-    def decoding(self) -> tuple[tuple[int, int], ...]:
-        """Nobody."""
-        return ()
-
     def _schedule_running(self, step: Step, now_ps: int) -> None:
         running, lookahead = self._running, self._settings.num_lookahead_tokens
         threshold, longest = step.threshold, self._max_model_len - 1
@@ -277,7 +252,8 @@ class VllmV1Scheduler:
 
     def _schedule_waiting(self, step: Step, now_ps: int) -> None:
         waiting = self._waiting
-        waiting.refresh(ps_to_seconds(now_ps))
+        if self.num_running < self._max_seqs:
+            waiting.refresh(ps_to_seconds(now_ps))
         ran_some = bool(step.work)
         while waiting.entries and step.budget > 0 and self.num_running < self._max_seqs:
             state = waiting.head()

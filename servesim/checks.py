@@ -49,6 +49,12 @@ def flag(setting: str, value: object) -> None:
         raise SettingError(setting, value, "must be true or false")
 
 
+def text(setting: str, value: object) -> None:
+    """Refuse what is not text, or is empty."""
+    if not isinstance(value, str) or not value:
+        raise SettingError(setting, value, "must be text (quoted, where it looks like a number)")
+
+
 def choice(setting: str, value: object, known: tuple[str, ...]) -> None:
     """Refuse what is none of `known`."""
     if value not in known:

@@ -11,36 +11,47 @@ import pandas as pd
 from rich.console import Console
 
 from experiments.policy_comparison.plot import plot
-from experiments.policy_comparison.ranking import print_ranking, rank
-from servesim.__main__ import main as servesim_main
-from servesim.app.sweep import ROWS
+from experiments.policy_comparison.ranking import print_ranking, rank, read_rows
+from servesim.app.simulate import carry_out
+from servesim.errors import OutputError, ServesimError
 
 DEFAULT = "policy_comparison"
+OWN = ("experiment", "dir", "rows")
 
 
 def main(arguments: list[str]) -> int:
-    """0, or the exit code of the sweep where a run of it failed."""
-    own = ("experiment", "dir", "rows")
-    options = dict(a.split("=", 1) for a in arguments if a.split("=", 1)[0] in own and "=" in a)
-    overrides = [a for a in arguments if a.split("=", 1)[0] not in own]
+    """0, or 2 after one line on standard error, also where only some runs failed."""
+    options = dict(a.split("=", 1) for a in arguments if a.split("=", 1)[0] in OWN and "=" in a)
+    overrides = [a for a in arguments if a.split("=", 1)[0] not in OWN]
     experiment = options.get("experiment", DEFAULT)
-    rows_file = Path(options["rows"]) if "rows" in options else None
-    code = 0
+    code, rows_file = 0, Path(options["rows"]) if "rows" in options else None
     if rows_file is None:
-        directory = Path(options.get("dir", f"outputs/{experiment}"))
-        rows_file = directory / ROWS
-        rows_file.unlink(missing_ok=True)
+        directory = options.get("dir", f"outputs/{experiment}")
         sweep = [f"experiment={experiment}", f"hydra.sweep.dir={directory}", *overrides]
-        code = servesim_main(sweep)
-    if not rows_file.is_file():
+        code, rows_file = carry_out(sweep)
+    if rows_file is None:  # all runs failed, which has been said, or it was no sweep
         if not code:
-            print(f"error: no rows at {rows_file}", file=sys.stderr)
-        return code or 2
-    rows = pd.read_csv(rows_file)
-    print_ranking(rank(rows), Console())
-    for path in plot(rows, rows_file.parent / experiment):
-        print(f"figure: {path}")
+            print(f"error: experiment={experiment} made no sweep", file=sys.stderr)
+        return 2
+    try:
+        _show(read_rows(rows_file), rows_file.parent / experiment)
+    except ServesimError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return code
+
+
+def _show(rows: pd.DataFrame, figure: Path) -> None:
+    print_ranking(rank(rows), Console())
+    try:
+        written = plot(rows, figure)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"cannot write the figure to {figure.parent}: {reason}") from error
+    for path in written:
+        print(f"figure: {path}")
+    if not written:
+        print("no figure: it needs runs at a finite rate_rps")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
 """Policies side by side at each load, from the rows of a sweep."""
 
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
+
+from servesim.errors import ServesimError
 
 _KEYS = ["rate_rps", "order"]
 # column → header, format, factor to the header's unit
@@ -17,6 +22,33 @@ _COLUMNS = {
 }
 _MEANS = [c for c in _COLUMNS if c not in ("goodput_low", "goodput_high")]
 
+_NEEDED = (*_KEYS, "seed", "overloaded", *_MEANS)
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    """The rows of a sweep.
+
+    Raises:
+        ServesimError: the file cannot be read, or it lacks columns that the ranking is made of.
+    """
+    try:
+        rows = pd.read_csv(path)
+    except OSError as error:
+        raise ServesimError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # pandas' parser errors, and text that is not UTF-8
+        reason = " ".join(str(error).split())
+        raise ServesimError(f"{path}: is no CSV table: {reason}") from error
+    missing = [column for column in _NEEDED if column not in rows]
+    if missing:
+        raise ServesimError(
+            f"{path}: lacks {', '.join(missing)}; the ranking is of a sweep with "
+            "metrics=[latency,goodput,overload] or more"
+        )
+    for column in _MEANS:
+        if not pd.api.types.is_numeric_dtype(rows[column]):
+            raise ServesimError(f"{path}: {column} holds what is no number")
+    return rows
+
 
 def rank(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds of each column, policies by goodput within each load.
@@ -26,9 +58,10 @@ def rank(rows: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per (load, policy): `_KEYS`, the columns shown, `goodput_low` and `goodput_high`
-        over seeds, `seeds` and `overloaded`, the share of runs whose queue kept growing.
+        over seeds, `seeds` and `overloaded`, the share of runs whose queue kept growing. A load
+        without a rate (a trace at its own intervals) is NaN and comes last.
     """
-    grouped = rows.groupby(_KEYS)
+    grouped = rows.assign(overloaded=rows["overloaded"].eq(True)).groupby(_KEYS, dropna=False)
     table = grouped[_MEANS].mean()
     table["goodput_low"] = grouped["goodput_rps"].min()
     table["goodput_high"] = grouped["goodput_rps"].max()
@@ -48,9 +81,9 @@ def print_ranking(ranking: pd.DataFrame, console: Console) -> None:
     for header, _, _ in _COLUMNS.values():
         table.add_column(header, justify="right", no_wrap=True)
     overloaded = False
-    for _, block in ranking.groupby("rate_rps"):
+    for rate, block in ranking.groupby("rate_rps", dropna=False):
         for position, (_, row) in enumerate(block.iterrows()):
-            load = f"{row['rate_rps']:g}" if position == 0 else ""
+            load = _load(rate) if position == 0 else ""
             if row["overloaded"] > 0:
                 load, overloaded = (f"{load} *" if position == 0 else "*"), True
             cells = [format(row[c] * factor, style) for c, (_, style, factor) in _COLUMNS.items()]
@@ -61,3 +94,7 @@ def print_ranking(ranking: pd.DataFrame, console: Console) -> None:
         + ("; *: the queue kept growing in some runs" if overloaded else ""),
         style="dim",
     )
+
+
+def _load(rate: Any) -> str:
+    return "trace's" if pd.isna(rate) else f"{rate:g}"

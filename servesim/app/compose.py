@@ -1,5 +1,6 @@
 """Composing a configuration from code."""
 
+import os
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
@@ -7,6 +8,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from servesim.app.paths import conf_dir
+
+_DATA = "SERVESIM_DATA"
 
 
 def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
@@ -16,6 +19,7 @@ def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
         overrides: settings as on the command line.
         with_hydra: keep Hydra's own node, which knows the chosen options.
     """
+    drop_empty_data_dir()
     # Hydra refuses to be initialised twice, and forgets its instance when it is done
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
@@ -24,3 +28,12 @@ def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
             return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
     finally:
         GlobalHydra.instance().hydra = outer
+
+
+def drop_empty_data_dir() -> None:
+    """Take an empty $SERVESIM_DATA for an unset one, as shells and other tools do.
+
+    `${oc.env:NAME,default}` in a workload's YAML uses the default only where the name is unset.
+    """
+    if os.environ.get(_DATA) == "":
+        del os.environ[_DATA]

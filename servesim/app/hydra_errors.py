@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
@@ -14,10 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from servesim.app.compose import composed
 from servesim.app.files import unwritable
-from servesim.app.paths import conf_dir
+from servesim.app.paths import groups
+from servesim.app.setup import not_chosen
 from servesim.errors import ServesimError, UnknownChoiceError
 
 _TOP_LEVEL = "servesim"
+# what composing may raise; Hydra refuses `group=null` with a bare ValueError
+_REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
 
 
 def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None:
@@ -34,17 +38,39 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
         return _bad_override(error, overrides)
     if isinstance(error, HydraException | OmegaConfBaseException):
         return ServesimError(_one_line(str(error)))
+    if isinstance(error, ValueError) and "Config group override must be" in str(error):
+        return _no_option(overrides)
     if isinstance(error, OSError) and error.filename is not None:
         return unwritable(str(error.filename), error)
     return None
+
+
+def _no_option(overrides: Sequence[str]) -> ServesimError:
+    """`group=null` or `group=5`, which Hydra refuses without naming the group."""
+    known = groups()
+    parents = {group.partition("/")[0] for group in known}
+    for override in OverridesParser.create().parse_overrides([*filter(_is_override, overrides)]):
+        swept = override.is_sweep_override()
+        values = override.sweep_iterator() if swept else [override.value()]
+        group = override.key_or_group
+        for value in values if group in {*known, *parents} else ():
+            if value is None:
+                return not_chosen(group)
+            if not isinstance(value, str | list):
+                return UnknownChoiceError(group, value, known.get(group, []))
+    return ServesimError("a config group needs the name of an option")
+
+
+def _is_override(argument: str) -> bool:
+    return not argument.startswith("-")
 
 
 def _sweep_values(error: HydraException, overrides: Sequence[str]) -> ServesimError:
     """A list of values outside a sweep, or a mistake because of which it is not seen as one."""
     single = [re.sub(r"=([^,()\[\]{}'\"]*),.*", r"=\1", o) for o in overrides]
     try:
-        composed([o for o in single if not o.startswith("-")])
-    except HydraException as hidden:
+        composed([*filter(_is_override, single)])
+    except _REFUSALS as hidden:
         return reworded(hidden, single) or ServesimError(_one_line(str(hidden)))
     found = re.search(r"argument '([^']+)'", str(error))
     setting = found.group(1) if found else "a setting"
@@ -57,7 +83,7 @@ def _unknown_option(error: MissingConfigException) -> ServesimError:
     group, _, option = name.rpartition("/")
     if not group:
         return ServesimError(_one_line(str(error)))
-    options = error.options or [p.stem for p in (conf_dir() / group).glob("*.yaml")]
+    options = error.options or groups().get(group, [])
     return UnknownChoiceError(group, option.removesuffix(".yaml"), options)
 
 
@@ -69,7 +95,7 @@ def _bad_override(error: ConfigCompositionException, overrides: Sequence[str]) -
         return ServesimError(_one_line(f"{text} {cause}" if cause else text))
     key = found.group(1).split("@")[0]
     if "/" in key or "No match in the defaults list" in text:
-        return UnknownChoiceError("config group", key, _groups())
+        return UnknownChoiceError("config group", key, groups())
     return _unknown_setting(key, overrides)
 
 
@@ -77,6 +103,13 @@ def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
     """Name the deepest part that exists and the settings that it has."""
     config = _config_without(key, overrides)
     path = key.split(".")
+    entries = OmegaConf.select(config, key)
+    if isinstance(entries, DictConfig):  # the setting is there: what it is set to is not
+        names = ", ".join(str(entry) for entry in entries)
+        return ServesimError(
+            f"{key} has the entries {names}: change one with {key}.NAME=VALUE, "
+            f"add one with +{key}.NAME=VALUE"
+        )
     for depth in range(len(path) - 1, -1, -1):
         parent = ".".join(path[:depth])
         node = OmegaConf.select(config, parent) if parent else config
@@ -92,14 +125,9 @@ def _config_without(key: str, overrides: Sequence[str]) -> DictConfig:
     for choices in (chosen, []):
         try:
             return composed([o for o in choices if not o.startswith(key)])
-        except HydraException:  # a group of the user's own, or a second mistake
+        except _REFUSALS:  # a group of the user's own, or a second mistake
             continue
     return OmegaConf.create()
-
-
-def _groups() -> list[str]:
-    root = conf_dir()
-    return sorted({str(p.parent.relative_to(root)) for p in root.rglob("*/*.yaml")})
 
 
 def _one_line(text: str) -> str:

@@ -10,14 +10,17 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from servesim import checks
+from servesim.app.paths import groups
 from servesim.cost.base import CostModel
 from servesim.deployment import Deployment
-from servesim.errors import ServesimError, SettingError, UnknownChoiceError
+from servesim.errors import ServesimError, SettingError, UnknownChoiceError, nearest
 from servesim.kv.capacity import KVBudget, KVSettings
 from servesim.metrics.base import Metric
+from servesim.model.spec import ModelSpec
 from servesim.policies.order.base import Order
 from servesim.policies.predictor.base import Predictor
 from servesim.scheduler.base import CacheSize, EngineSetup, Profile
+from servesim.units import seconds_to_ps
 from servesim.workload.base import Workload
 
 SETTINGS = (
@@ -90,15 +93,7 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
     Raises:
         ServesimError: one line that names the setting by its full path.
     """
-    unknown = [str(key) for key in cfg if key not in SETTINGS]
-    if unknown:
-        raise UnknownChoiceError("setting", unknown[0], SETTINGS)
-    checks.whole("seed", cfg.seed)
-    if cfg.max_model_len is not None:
-        checks.whole("max_model_len", cfg.max_model_len, at_least=2)
-    if cfg.until_s is not None:
-        checks.positive("until_s", cfg.until_s)
-    checks.flag("stepwise", cfg.stepwise)
+    _check_own_settings(cfg)
     deployment = Deployment(
         model=_make(cfg, "model"),
         gpu=_make(cfg, "hardware"),
@@ -106,6 +101,7 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         dtype=cfg.dtype,
         kv_dtype=cfg.kv_dtype,
     )
+    _check_context(cfg.max_model_len, deployment.model)
     return Setup(
         seed=cfg.seed,
         deployment=deployment,
@@ -115,7 +111,7 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         predictor=_make(cfg, "policies.predictor"),
         workload=_make(cfg, "workload"),
         cost=_make(cfg, "cost"),
-        metrics=_make(cfg, "metrics"),
+        metrics=_metrics(cfg),
         max_model_len=cfg.max_model_len,
         until_s=cfg.until_s,
         stepwise=cfg.stepwise,
@@ -123,16 +119,58 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
     )
 
 
+def _check_own_settings(cfg: DictConfig) -> None:
+    """The settings that belong to no group."""
+    unknown = [str(key) for key in cfg if key not in SETTINGS]
+    if unknown:
+        raise UnknownChoiceError("setting", unknown[0], SETTINGS)
+    checks.whole("seed", cfg.seed)
+    if cfg.max_model_len is not None:
+        checks.whole("max_model_len", cfg.max_model_len, at_least=2)
+    if cfg.until_s is not None:
+        checks.positive("until_s", cfg.until_s)
+        if not seconds_to_ps(cfg.until_s):
+            raise SettingError(
+                "until_s", cfg.until_s, "must be a nanosecond or more; nearest: 1e-9"
+            )
+    checks.flag("stepwise", cfg.stepwise)
+
+
+def _check_context(max_model_len: int | None, model: ModelSpec) -> None:
+    longest = model.max_position_embeddings
+    if max_model_len is not None and max_model_len > longest:
+        reason = f"{model.name} has max_position_embeddings {longest}; nearest: {longest}"
+        raise SettingError("max_model_len", max_model_len, reason)
+
+
+def _metrics(cfg: DictConfig) -> Mapping[str, Metric]:
+    metrics: Mapping[str, Metric] = _make(cfg, "metrics")
+    for name, metric in metrics.items():
+        if not hasattr(metric, "measure"):
+            raise SettingError(f"metrics.{name}", metric, "is no metric (is its _target_ set?)")
+    return metrics
+
+
 def _make(cfg: DictConfig, node: str) -> Any:
     """Instantiate one node; what goes wrong is told under the node's full name."""
     config = OmegaConf.select(cfg, node)
+    if not isinstance(config, DictConfig):
+        raise not_chosen(node.replace(".", "/"))
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
-        raise ServesimError(f"{missing[0]} must be given")
+        name = missing[0] if missing[0].startswith(f"{node}.") else f"{node}.{missing[0]}"
+        raise ServesimError(f"{name} must be given")
     try:
         return instantiate(config, _convert_="all")
     except InstantiationException as error:
         raise _reworded(error, node) from error
+
+
+def not_chosen(group: str) -> ServesimError:
+    """A run needs an option of a group, and none is chosen."""
+    known = groups()
+    options = known.get(group) or [name for name in known if name.startswith(f"{group}/")]
+    return ServesimError(f"{group}: no option is chosen{nearest(group, options)}")
 
 
 def _reworded(error: InstantiationException, node: str) -> ServesimError:
@@ -149,7 +187,11 @@ def _reworded(error: InstantiationException, node: str) -> ServesimError:
         return ServesimError(f"{where} {_type_error(str(cause))}")
     found = re.search(r"Error locating target '([^']+)'", text)
     if found:
-        return ServesimError(f"{where}._target_='{found.group(1)}': there is no such class")
+        why = cause.__cause__ if cause is not None else None
+        missing = why is None or isinstance(why, ModuleNotFoundError | AttributeError)
+        # a class of the user's own may be there and its module not load
+        reason = "there is no such class" if missing else f"cannot be loaded: {why!r}"
+        return ServesimError(f"{where}._target_='{found.group(1)}': {reason}")
     return ServesimError(f"{where}: {' '.join(str(cause or text).split())}")
 
 

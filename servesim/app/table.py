@@ -1,14 +1,18 @@
-"""The summary of a run as a table for the terminal."""
+"""The summary of a run as tables for the terminal."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
 
 from servesim.app.result import Result
 from servesim.metrics.base import Value
+from servesim.metrics.distribution import PERCENTILE_METHOD
 
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue": "queueing"}
+_MS_METRICS = {"tpot", "itl"}
+_LATENCY_COLUMN = re.compile(rf"({'|'.join(_LATENCIES)})_(mean|p[\d.]+)_s")
 _LABELS = {
     "requests": "requests",
     "duration_s": "duration, s",
@@ -25,27 +29,46 @@ _LABELS = {
     "prefix_hit_rate": "prefix hit rate",
     "preemptions": "preemptions",
     "recomputed_tokens": "recomputed tokens",
+    "recomputed_share": "recomputed, of all tokens",
     "unfinished": "unfinished",
     "rejected": "rejected",
     "failed": "failed",
 }
-_SHARES = {"slo_attainment", "kv_use_mean", "kv_use_max", "prefix_hit_rate", "busy_fraction"}
-_MS_METRICS = {"tpot", "itl"}
+_SHARES = {
+    *("slo_attainment", "kv_use_mean", "kv_use_max", "prefix_hit_rate", "busy_fraction"),
+    "recomputed_share",
+}
+# columns that the title, a label, a note or a warning tells of, and totals behind a rate or share
+_TOLD_OTHERWISE = {
+    *("model", "hardware", "cost", "workload", "scheduler", "order", "tp", "rate_rps", "seed"),
+    *("slo_ttft_s", "slo_tpot_s", "num_gpu_blocks", "finished", "rejected_reason"),
+    *("steps", "steps_skipped", "steps_outside_fit", "outside_fit", "cost_mismatch"),
+    *("offered_rps", "rho", "backlog_growth_rps", "overloaded"),
+    *("prompt_tokens", "output_tokens", "tokens_per_step"),
+    *("prefix_hit_tokens", "preempted_requests"),
+    *("trace_rows", "duplicate_rows", "rows_out_of_order"),
+    *("prompts_lengthened_to_prefix", "replies_capped"),
+}
 
 
 def print_result(result: Result, console: Console) -> None:
     """Latencies, then the rest, then what the numbers rest on."""
     summary = result.summary
     console.print(_latency_table(summary))
-    console.print(_other_table(summary))
-    for note in result.notes:
+    known = ((_label(key, summary), _cell(key, summary[key])) for key in _LABELS if key in summary)
+    console.print(_two_columns(known))
+    other = [(key, _cell(key, value)) for key, value in summary.items() if _is_unknown(key)]
+    if other:
+        console.print("other", style="bold")
+        console.print(_two_columns(other))
+    for note in (*_method_notes(summary), *result.notes):
         console.print(f"- {note}", style="dim", highlight=False, soft_wrap=True)
     for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _latency_table(summary: Mapping[str, Value]) -> Table:
-    stats = ["mean", *(_percentiles(summary))]
+    stats = ["mean", *_percentiles(summary)]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column(_title(summary))
     for stat in stats:
@@ -75,11 +98,12 @@ def _time(value: Value, in_ms: bool) -> str:
     return f"{value * 1e3:.1f}" if in_ms else f"{value:.3f}"
 
 
-def _other_table(summary: Mapping[str, Value]) -> Table:
+def _two_columns(rows: Iterable[tuple[str, str]]) -> Table:
+    """Labels and values, the second half beside the first."""
+    rows = list(rows)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left", "right"):
         table.add_column(justify=justify)
-    rows = [(label, _cell(key, summary[key])) for key, label in _LABELS.items() if key in summary]
     half = (len(rows) + 1) // 2
     for i in range(half):
         right = rows[half + i] if half + i < len(rows) else ("", "")
@@ -87,9 +111,37 @@ def _other_table(summary: Mapping[str, Value]) -> Table:
     return table
 
 
+def _label(key: str, summary: Mapping[str, Value]) -> str:
+    first, per_token = summary.get("slo_ttft_s"), summary.get("slo_tpot_s")
+    if key == "slo_attainment" and first is not None and per_token is not None:
+        return f"within TTFT ≤ {float(first):g} s, TPOT ≤ {float(per_token) * 1e3:g} ms"
+    return _LABELS[key]
+
+
+def _is_unknown(key: str) -> bool:
+    """A metric or count that came later than this table."""
+    known = key in _LABELS or key in _TOLD_OTHERWISE
+    return not known and _LATENCY_COLUMN.fullmatch(key) is None
+
+
+def _method_notes(summary: Mapping[str, Value]) -> list[str]:
+    notes = []
+    if "ttft_mean_s" in summary:
+        notes.append(f"percentiles by {PERCENTILE_METHOD}, latencies from the intended arrival")
+    skipped, steps = summary.get("steps_skipped"), summary.get("steps")
+    if skipped and steps is not None:
+        notes.append(
+            f"{skipped:,} of {steps:,} steps decide nothing and were not looked at one by one; "
+            "stepwise=true looks at all and gives the same numbers"
+        )
+    return notes
+
+
 def _cell(key: str, value: Value) -> str:
     if value is None:
         return "-"
-    if key in _SHARES and isinstance(value, int | float):
+    if isinstance(value, str | bool):
+        return str(value)
+    if key in _SHARES:
         return f"{value:.1%}"
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if value else "0"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"

@@ -37,6 +37,12 @@ class CostModel(Protocol):
     def bind(self, deployment: Deployment) -> StepTimer:
         """The timer for one deployment, or CostMismatchError where this cost does not hold."""
 
+    def mismatch(self, deployment: Deployment) -> str:
+        """What `deployment` differs in from the one this cost holds for, in words, or "".
+
+        Where `bind` gives a timer all the same, the user has asked for that.
+        """
+
     def describe(self) -> str:
         """One line for the summary: what it is and where it comes from."""
 

@@ -124,7 +124,7 @@ class MixedAttention:
     The call is a list of equal tasks, a tile of `tile_queries` queries of one chunk or one decode
     each, that walk their KV. It ends no sooner than its longest task, and no sooner than the sum
     of all tasks over the multiprocessors plus a share of the longest task for the ragged end
-    (Graham's bound for list scheduling).
+    (Graham's bound for list scheduling); nor than decodes of the same contexts would.
 
     Attributes:
         tile_queries: queries per task.
@@ -194,12 +194,14 @@ class Coefficients:
     host: Host
 
 
-def parse(tree: Mapping[str, Any]) -> Coefficients:
+def parse(tree: object) -> Coefficients:
     """Coefficients from their YAML tree.
 
     Raises:
         SettingError: a part or coefficient is missing, unknown, negative or no number.
     """
+    if not isinstance(tree, Mapping):
+        raise SettingError("coefficients", tree, "must be a mapping of the parts of a step")
     parts: dict[str, Any] = {part.name: part.type for part in fields(Coefficients)}
     _same_keys("coefficients", tree, tuple(parts))
     built = {part: _part(f"coefficients.{part}", kind, tree[part]) for part, kind in parts.items()}

@@ -64,9 +64,11 @@ class Progression:
 
     def steps_until(self, elapsed_ps: int) -> int:
         """Root of the quadratic in floats, put right in integers."""
+        if elapsed_ps <= 0:
+            return 1
         linear = self.first_ps - self.increment_ps / 2
         root = math.sqrt(linear * linear + 2.0 * self.increment_ps * elapsed_ps)
-        guess = int(2.0 * elapsed_ps / (linear + root)) if elapsed_ps > 0 else 1
+        guess = int(2.0 * elapsed_ps / (linear + root))
         steps = min(max(guess, 1), self.steps)
         while steps < self.steps and self.total(steps) < elapsed_ps:
             steps += 1

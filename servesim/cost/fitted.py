@@ -5,15 +5,16 @@ microseconds, what they were fitted on, the range of each axis, the source, and 
 held out of the fit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from servesim import checks
 from servesim.cost import coefficients as parts
-from servesim.cost.fitted_timer import AXES, FittedTimer
+from servesim.cost.fit_range import FitRange
+from servesim.cost.fitted_timer import FittedTimer
 from servesim.deployment import Deployment
-from servesim.errors import CostMismatchError, SettingError, UnknownChoiceError, nearest
+from servesim.errors import CostMismatchError, SettingError, nearest
 
 FITTED_ON = ("model", "gpu", "tp", "dtype", "kv_dtype", "engine")
 SOURCE = ("repository", "commit", "licence", "files", "engine_version", "fitted_at")
@@ -45,11 +46,19 @@ class Fitted:
         checks.flag("allow_mismatch", self.allow_mismatch)
         _require("fitted_on", self.fitted_on, FITTED_ON)
         _require("source", self.source, SOURCE)
-        _require("fit_range", self.fit_range, AXES)
         _require("held_out_error", self.held_out_error, ("step",))
         _require("held_out_error.step", self.held_out_error["step"], MEASURES)
-        for axis in AXES:
-            self.axis_range(axis)
+        for measure in MEASURES:
+            share = self.held_out_error["step"][measure]
+            checks.not_negative(f"held_out_error.step.{measure}", share)
+        for item in FITTED_ON:
+            if item == "tp":
+                checks.whole("fitted_on.tp", self.fitted_on["tp"], at_least=1)
+            else:
+                _text(f"fitted_on.{item}", self.fitted_on[item])
+        for item in SOURCE:
+            _text(f"source.{item}", self.source[item])
+        FitRange(self.fit_range)
         parts.parse(self.coefficients)
 
     def bind(self, deployment: Deployment) -> FittedTimer:
@@ -58,6 +67,17 @@ class Fitted:
         Raises:
             CostMismatchError: it differs from what was measured and `allow_mismatch` is false.
         """
+        mismatch = self.mismatch(deployment)
+        if mismatch and not self.allow_mismatch:
+            raise CostMismatchError(
+                f"this fitted cost does not hold for {mismatch}; choose a cost fitted for it, "
+                "cost=roofline, or cost.allow_mismatch=true"
+            )
+        layers = deployment.model.num_layers
+        return FittedTimer(parts.parse(self.coefficients), layers, FitRange(self.fit_range))
+
+    def mismatch(self, deployment: Deployment) -> str:
+        """What differs from `fitted_on`, in words."""
         asked = {
             "model": deployment.model.name,
             "gpu": deployment.gpu.name,
@@ -66,18 +86,11 @@ class Fitted:
             "kv_dtype": deployment.kv_dtype,
             "engine": deployment.engine,
         }
-        differing = [
-            f"{item}={asked[item]!r} (fitted for {self.fitted_on[item]!r})"
+        return ", ".join(
+            f"{item} {asked[item]} instead of {self.fitted_on[item]}"
             for item in FITTED_ON
             if asked[item] != self.fitted_on[item]
-        ]
-        if differing and not self.allow_mismatch:
-            raise CostMismatchError(
-                f"this fitted cost does not hold for {', '.join(differing)}; choose a cost fitted "
-                "for it, cost=roofline, or cost.allow_mismatch=true"
-            )
-        ranges = {axis: self.axis_range(axis) for axis in AXES}
-        return FittedTimer(parts.parse(self.coefficients), deployment.model.num_layers, ranges)
+        )
 
     def describe(self) -> str:
         """One line for the summary."""
@@ -89,18 +102,8 @@ class Fitted:
         )
 
     def axis_range(self, axis: str) -> tuple[float, float]:
-        """Smallest and largest fitted value of `axis`."""
-        if axis not in AXES:
-            raise UnknownChoiceError("axis", axis, AXES)
-        setting, bounds = f"fit_range.{axis}", self.fit_range[axis]
-        if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
-            raise SettingError(setting, bounds, "must be [smallest, largest]")
-        for bound in bounds:
-            checks.not_negative(setting, bound)
-        low, high = bounds
-        if low > high:
-            raise SettingError(setting, list(bounds), "must not fall")
-        return float(low), float(high)
+        """Smallest and largest fitted value of `axis`, or UnknownChoiceError."""
+        return FitRange(self.fit_range).of(axis)
 
 
 def _require(setting: str, tree: object, keys: tuple[str, ...]) -> None:
@@ -109,3 +112,8 @@ def _require(setting: str, tree: object, keys: tuple[str, ...]) -> None:
     for key in keys:
         if key not in tree:
             raise SettingError(f"{setting}.{key}", None, f"is missing{nearest(key, tree)}")
+
+
+def _text(setting: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise SettingError(setting, value, "must be text")

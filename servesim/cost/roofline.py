@@ -49,6 +49,10 @@ class Roofline:
         """The timer for `deployment`; UnknownChoiceError if the GPU has no peak for its dtype."""
         return RooflineTimer(self, deployment)
 
+    def mismatch(self, deployment: Deployment) -> str:
+        """Nothing was fitted, so it holds for any deployment as well as it does."""
+        return ""
+
     def describe(self) -> str:
         """One line for the summary."""
         return (

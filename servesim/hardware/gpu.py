@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servesim import checks
-from servesim.errors import UnknownChoiceError
+from servesim.errors import SettingError, UnknownChoiceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class GPU:
     def __post_init__(self) -> None:
         for field in ("memory_gib", "memory_bandwidth_gb_s", "link_gb_s"):
             checks.positive(field, getattr(self, field))
+        if not isinstance(self.dense_tflops, Mapping):
+            reason = "must be a mapping {dtype: TFLOP/s}"
+            raise SettingError("dense_tflops", self.dense_tflops, reason)
         for dtype, tflops in self.dense_tflops.items():
             checks.positive(f"dense_tflops.{dtype}", tflops)
 

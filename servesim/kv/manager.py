@@ -39,6 +39,9 @@ class Pool(Protocol):
         """All of a table's blocks: first the keyed ones, then own full ones, then the others."""
 
 
+ALL_BLOCKS = 2**62
+
+
 class Need(NamedTuple):
     """What a waiting request asks of the cache to be admitted.
 
@@ -175,6 +178,21 @@ class KVManager:
         full = table.num_registered
         self.pool.take_back(table, min(table.num_shareable, full), full)
         table.num_registered = 0
+
+    def give_up(self, table: BlockTable, known_tokens: int) -> None:
+        """`release` for a request that will look for its blocks again.
+
+        A victim that had been scheduled in the same step may have filled the block of its last
+        known token. It will compute that block anew beside the cached one, as a hit leaves a token
+        to compute, so its blocks are no longer told apart by their order: they all get keys.
+        """
+        full = table.num_registered
+        if full > (known_tokens - 1) // self.block_size:
+            keys = table.keys(full, self.block_size)
+            for i in range(min(table.num_shareable, full), full):
+                self.pool.cache(table, i, keys[i])
+            table.num_shareable = ALL_BLOCKS
+        self.release(table)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold so many tokens; there are no slots beyond `max_model_len`."""

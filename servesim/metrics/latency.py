@@ -29,6 +29,9 @@ class Latency:
     percentiles: Sequence[float] = (50, 90, 99)
 
     def __post_init__(self) -> None:
+        if isinstance(self.percentiles, str) or not isinstance(self.percentiles, Sequence):
+            reason = "must be a list of numbers, e.g. [50, 99]"
+            raise SettingError("percentiles", self.percentiles, reason)
         for q in self.percentiles:
             if not 0 <= checks.number("percentiles", q) <= 100:
                 raise SettingError("percentiles", q, "must be in [0, 100]")

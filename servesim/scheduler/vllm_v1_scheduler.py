@@ -246,7 +246,7 @@ class VllmV1Scheduler(StepsOnly):
 
     def _preempt(self, victim: RequestState, now_ps: int) -> None:
         self._num_preempted += 1
-        self._kv.release(victim.table)
+        self._kv.give_up(victim.table, victim.known)
         victim.lose_blocks(self._num_preempted)
         self._waiting.push(victim, ps_to_seconds(now_ps))
 

@@ -13,13 +13,15 @@ class Load:
 
     Attributes:
         requests: sorted by arrival; `rid` is the position.
-        notes: what the user should know, one line each (rows scaled, duplicates, source).
+        notes: what the user should know, one line each (rows scaled, source).
         counts: figures for the summary, e.g. {"duplicate_rows": 3}.
+        warnings: what makes the load doubtful, one line each (duplicates).
     """
 
     requests: tuple[Request, ...]
     notes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class Workload(Protocol):

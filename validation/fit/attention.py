@@ -32,21 +32,21 @@ def fit_decode(rows: Attention, kv_heads: int, multiprocessors: int) -> DecodeAt
         us, per_seq, per_kv, per_first, if_whole = (float(value) for value in x)
         return DecodeAttention(us, per_seq, per_kv, per_first, first, whole, if_whole, 0.0)
 
+    context = rows.seqs * rows.kv
     tries = [
-        ((v,), lambda x, v=v: rows.residual(even_decode_us(rows, at(x, v))))
+        ((v,), lambda x, v=v: rows.residual(decodes_us(rows.seqs, context, rows.kv, at(x, v))))
         for v in FIRST_KV_TOKENS
     ]
     x, (first,) = _best(tries, np.array([10.0, 0.05, 0.003, 0.0003, 10.0]))
     return at(x, first)
 
 
-def even_decode_us(rows: Attention, c: DecodeAttention) -> Array:
-    """What the decodes of each row take alone; all of a row have one context."""
-    context = rows.seqs * rows.kv
-    us = c.us + c.us_per_seq * rows.seqs + c.us_per_kv_token * context
+def decodes_us(seqs: Array, context: Array, longest: Array, c: DecodeAttention) -> Array:
+    """What `seqs` decodes of so much context together, and at most, take."""
+    us = c.us + c.us_per_seq * seqs + c.us_per_kv_token * context
     us += c.us_per_first_kv_token * np.minimum(context, c.first_kv_tokens)
-    us += c.us_if_whole * (rows.seqs >= c.whole_from_seqs)
-    return np.where(rows.seqs > 0, us, 0.0)
+    whole = c.us_if_whole + c.us_per_uneven_token * (longest - context / seqs)
+    return np.asarray(us + whole * (seqs >= c.whole_from_seqs))
 
 
 def uneven_rows(skew: dict[str, Array], whole_from_seqs: float, kv_tokens: float) -> Mask:
@@ -67,7 +67,7 @@ def uneven_us(skew: dict[str, Array], rows: Mask, us_per_kv_token: float) -> flo
 
 
 def fit_mixed(rows: Attention, decode: DecodeAttention, heads_per_kv: int) -> MixedAttention:
-    """Calls with a prefill chunk; `decode` is what their decodes alone would take."""
+    """Calls with a prefill chunk; `decode` is what decodes of the same contexts would take."""
     # at worst, every query head reads the KV that it shares from memory by itself
     upper = np.append(np.full(8, np.inf), heads_per_kv * decode.us_per_kv_token)
     start = np.array([5.0, 0.025, 0.04, 2.0, 0.004, 0.9, 0.004, 0.4, 0.004])
@@ -92,13 +92,14 @@ def _mixed_residual(
     longest = np.maximum(rows.past + rows.chunk, rows.kv)
     spilled = np.maximum(0.0, 1 - spill[1] / np.maximum(rows.seqs, 1))
     spilled *= np.maximum(0.0, context - spill[0])
-    alone = even_decode_us(rows, decode)
+    ends = rows.past + rows.chunk
+    as_decodes = decodes_us(rows.seqs + 1, context + ends, longest, decode)
 
     def residual(x: Array) -> Array:
         task = x[0] + x[1] * longest
         total = x[2] * (rows.seqs + 1) * tiles + x[3] * tiles + x[4] * tiled
         total += x[5] * rows.seqs + x[6] * context + x[7] * task + x[8] * spilled
-        return rows.residual(np.maximum(alone, np.maximum(task, total)))
+        return rows.residual(np.maximum(as_decodes, np.maximum(task, total)))
 
     return residual
 

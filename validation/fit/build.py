@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from servesim.cost import coefficients as parts
+from servesim.cost.fit_range import FitRange
 from servesim.cost.fitted import Fitted
 from servesim.cost.fitted_timer import FittedTimer
 from servesim.deployment import Deployment
@@ -17,7 +18,6 @@ from validation.fit.targets import TARGETS, deployment
 from validation.sources import llmservingsim as source
 
 DIGITS = 4  # of a coefficient; what is measured is good to two or three
-KV_BLOCK_TOKENS = 16  # smallest context of the profile; a shorter one occupies a block as well
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,11 @@ def fit(root: Path, request: Request) -> Fit:
     kv_tokens = rows.kv_capacity(target, profile.gpu_memory_utilization)
     table = rows.attention_rows(profile, target.model.num_layers, kv_tokens)
     held = rows.held_out(table.chunk, table.past, table.seqs, table.kv)
-    kernels = _fit_kernels(profile, target, table.where(~held), request.gpu)
-    kernels, skew_held = _fit_uneven(kernels, profile, kv_tokens)
+    decode, skew_held = _fit_decode(profile, target, table.where(~held), kv_tokens, request.gpu)
+    kernels = _fit_kernels(profile, target, table.where(~held), decode)
     kernels = parts.parse(_rounded(asdict(kernels)))
     ranges = _ranges(profile, table)
-    timer = FittedTimer(
-        kernels, target.model.num_layers, {k: (v[0], v[1]) for k, v in ranges.items()}
-    )
+    timer = FittedTimer(kernels, target.model.num_layers, FitRange(ranges))
     host_us, origin = _host(root, request, timer)
     errors = _errors(profile, timer, table.where(held), kv_tokens)
     if skew_held is not None:
@@ -96,43 +94,50 @@ def fit(root: Path, request: Request) -> Fit:
     return Fit(tree, errors, profile, timer)
 
 
+def _fit_decode(
+    profile: source.Profile,
+    target: Deployment,
+    table: rows.Attention,
+    kv_tokens: float,
+    gpu: str,
+) -> tuple[parts.DecodeAttention, rows.Mask | None]:
+    """Attention of decodes, and the rows of unequal contexts that were held out of it, if any."""
+    kv_heads = target.model.kv_heads_per_rank(target.tp)
+    only_decodes = table.where(table.chunk == 0)
+    decode = attention.fit_decode(only_decodes, kv_heads, TARGETS[gpu].multiprocessors)
+    skew = profile.skew
+    if not skew:
+        return decode, None
+    usable = attention.uneven_rows(skew, decode.whole_from_seqs, kv_tokens)
+    held = rows.held_out(*(skew[c] for c in ("n", "nb", "kv_mean", "kv_big")))
+    us = attention.uneven_us(skew, usable & ~held, decode.us_per_kv_token)
+    return replace(decode, us_per_uneven_token=us), usable & held
+
+
 def _fit_kernels(
-    profile: source.Profile, target: Deployment, table: rows.Attention, gpu: str
+    profile: source.Profile,
+    target: Deployment,
+    table: rows.Attention,
+    decode: parts.DecodeAttention,
 ) -> parts.Coefficients:
-    """Every part but unequal contexts, host and link, on points that are not held out."""
+    """Every part but host and link, on points that are not held out."""
     used = ~curves.every_fifth(len(profile.tokens))
     knots, us, tile, share = curves.fit_dense(profile.tokens[used], profile.layer_us[used])
     once = curves.fit_line(profile.tokens[used], profile.once_us[used])
     used = ~curves.every_fifth(len(profile.rows))
     head_knots = curves.knots_within(curves.HEAD_KNOTS, profile.rows)
     head_us = curves.fit_curve(profile.rows[used], profile.head_us[used], head_knots)
-    kv_heads = target.model.kv_heads_per_rank(target.tp)
     heads = target.model.num_heads // target.tp
-    sms = TARGETS[gpu].multiprocessors
-    decode = attention.fit_decode(table.where(table.chunk == 0), kv_heads, sms)
-    mixed = attention.fit_mixed(table.where(table.chunk > 0), decode, heads // kv_heads)
+    heads_per_kv = heads // target.model.kv_heads_per_rank(target.tp)
     return parts.Coefficients(
         dense=parts.Dense(tuple(knots), tuple(us), tile, share),
         once=parts.Once(*once),
         head=parts.Head(tuple(head_knots), tuple(head_us)),
         decode_attention=decode,
-        mixed_attention=mixed,
+        mixed_attention=attention.fit_mixed(table.where(table.chunk > 0), decode, heads_per_kv),
         link=parts.Link(0.0, 0.0),
         host=parts.Host(0.0, 0.0),
     )
-
-
-def _fit_uneven(
-    kernels: parts.Coefficients, profile: source.Profile, kv_tokens: float
-) -> tuple[parts.Coefficients, rows.Mask | None]:
-    """The term for unequal contexts, where the profile measured them, and its held-out rows."""
-    skew, decode = profile.skew, kernels.decode_attention
-    if not skew:
-        return kernels, None
-    usable = attention.uneven_rows(skew, decode.whole_from_seqs, kv_tokens)
-    held = rows.held_out(*(skew[c] for c in ("n", "nb", "kv_mean", "kv_big")))
-    us = attention.uneven_us(skew, usable & ~held, decode.us_per_kv_token)
-    return replace(kernels, decode_attention=replace(decode, us_per_uneven_token=us)), usable & held
 
 
 def _errors(
@@ -171,16 +176,21 @@ def _link(request: Request) -> tuple[float, float]:
 
 
 def _ranges(profile: source.Profile, table: rows.Attention) -> dict[str, list[int]]:
-    """What the points that were fitted to cover, by the timer's axes."""
-    total = table.past + table.chunk + table.seqs * table.kv
+    """What was measured, held-out points included, by the axes of servesim/cost/fit_range.py."""
+    decodes, chunks = table.where(table.seqs > 0), table.where(table.chunk > 0)
     return {
-        "tokens": [int(profile.tokens[0]), int(profile.tokens[-1])],
-        "sampled_rows": [int(profile.rows[0]), int(profile.rows[-1])],
-        "decode_seqs": [1, int(table.seqs.max())],
-        "kv_tokens_per_decode": [1, int(table.kv.max())],
-        "prefill_past": [0, int(table.past.max())],
-        "kv_tokens": [1, int(total.max())],
+        "tokens": _ends(profile.tokens),
+        "sampled_rows": _ends(profile.rows),
+        "decode_seqs": _ends(decodes.seqs),
+        "longest_decode_context": _ends(decodes.kv),
+        "longest_prefill_context": _ends(chunks.past + chunks.chunk),
+        "prefill_past": _ends(chunks.past),
+        "kv_tokens": _ends(table.past + table.chunk + table.seqs * table.kv),
     }
+
+
+def _ends(axis: source.Array) -> list[int]:
+    return [int(axis.min()), int(axis.max())]
 
 
 def _fitted_on(target: Deployment) -> dict[str, Any]:

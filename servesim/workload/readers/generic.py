@@ -4,7 +4,8 @@ What cannot be guessed must be said: the unit of time, its origin, and, where bl
 the tokens per block.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from dataclasses import fields as fields_of
 
 from servesim import checks
 from servesim.content import Content, TraceBlocks
@@ -43,6 +44,12 @@ class Columns:
     id: str | None = None
     tenant: str | None = None
     block_ids: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields_of(self):
+            name = getattr(self, field.name)
+            if name is not None or field.default is MISSING:
+                checks.text(field.name, name)
 
     def named(self) -> list[str]:
         """The columns that the trace has, each once."""

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -79,6 +80,7 @@ class Trace(ABC):
     max_gap_s: float = 86_400.0
 
     def __post_init__(self) -> None:
+        checks.text("path", str(self.path) if isinstance(self.path, Path) else self.path)
         if self.rate_rps is not None:
             rate.check(self.rate_rps)
         checks.whole("offset", self.offset)
@@ -106,11 +108,12 @@ class Trace(ABC):
         requests = _requests(rows, used, times_ns, self._caps(rows), self._urgency(rows, seed))
         notes = [f"{last - self.offset} of {total} rows of {self.path}", *rows.notes, *stretched]
         counts = dict(rows.counts) | {"trace_rows": total}
+        warnings = []
         num_duplicates = _duplicates(requests, rows.times_ns[used])
         if num_duplicates:
             counts["duplicate_rows"] = num_duplicates
-            notes.append(f"{num_duplicates} rows repeat an earlier one (all are kept)")
-        return Load(requests, tuple(notes), counts)
+            warnings.append(f"{num_duplicates} rows repeat an earlier one (all are kept)")
+        return Load(requests, tuple(notes), counts, tuple(warnings))
 
     def _times(self, rows: Rows, used: slice) -> tuple[Ints, list[str]]:
         """Arrivals in nanoseconds from the start of the run, and what was done to them.

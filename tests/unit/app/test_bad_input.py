@@ -1,5 +1,8 @@
 """Each mistake gets one clear line on standard error and exit code 2."""
 
+import os
+import sys
+
 import pytest
 
 from servesim.__main__ import main
@@ -59,6 +62,43 @@ CASES = {
     "output.format=xml": "unknown output.format 'xml' (known: json, table)",
     "output.progress=maybe": "unknown output.progress 'maybe'",
     "objective=ttft_p98_s": "did you mean 'ttft_p9",
+    "objective=order": "objective='order': that column holds no number but 'fcfs'",
+    "objective=goodput_rps metrics=[latency]": "objective='goodput_rps': is no column",
+    "model=null": "model: no option is chosen (known: llama3.1_70b, ",
+    "cost=null": "cost: no option is chosen (known: ",
+    "workload=null": "workload: no option is chosen",
+    "kv=null": "kv: no option is chosen (known: no_prefix_cache, paged)",
+    "scheduler=null": "scheduler: no option is chosen",
+    "policies=null": "no option is chosen (known: policies/order, policies/predictor)",
+    "policies.order=null": "policies/order: no option is chosen (known: fcfs, ",
+    "metrics=null": "metrics: no option is chosen (known: batch, ",
+    "metrics=[]": "metrics: no option is chosen (known: batch, ",
+    "metrics.latency=null": "metrics.latency=None: is no metric",
+    "~model": "model: no option is chosen",
+    "cost=5": "unknown cost '5' (known: llama3.1_8b_rtx_4090, ",
+    "experiment=null seed=1,2": "experiment: no option is chosen",
+    "model=null kv.block_sise=8": "no option is chosen",
+    "experiment=null": "experiment: no option is chosen (known: policy_comparison, ",
+    "-m cost=null,roofline": "cost: no option is chosen",
+    "until_s=1e-10": "until_s=1e-10: must be a nanosecond or more; nearest: 1e-9",
+    "max_model_len=131073": (
+        "max_model_len=131073: meta-llama/Llama-3.1-8B has max_position_embeddings 131072; "
+        "nearest: 131072"
+    ),
+    "output.files=maybe": "output.files='maybe': must be true or false",
+    "output.steps=7": "output.steps=7: must be true or false",
+    "metrics.latency.percentiles=50": "percentiles=50: must be a list of numbers, e.g. [50, 99]",
+    "metrics.latency.percentiles=p50": "percentiles='p50': must be a list of numbers",
+    "hardware.dense_tflops=null": "hardware.dense_tflops=None: must be a mapping {dtype: TFLOP/s}",
+    "workload=azure_conv_like workload.priorities={a:1}": (
+        "workload.priorities has the entries 0, 1, 2: change one with "
+        "workload.priorities.NAME=VALUE, add one with +workload.priorities.NAME=VALUE"
+    ),
+    "workload=azure_conv workload.path=null": "workload.path=None: must be text",
+    "workload=azure_conv workload.path=5": "workload.path=5: must be text",
+    "workload=trace workload.path=a.csv workload.columns.arrival=null "
+    "workload.columns.prompt_tokens=p workload.columns.output_tokens=o workload.unit=s "
+    "workload.origin=zero": "workload.columns.arrival=None: must be text",
     "hydra.run.dir=/dev/null/there": "cannot write to output directory /dev/null/there",
     "just_a_word": "cannot read 'just_a_word': expected setting=value",
     "seed=${nowhere}": "nowhere",
@@ -100,12 +140,53 @@ def test_an_unknown_option_in_a_sweep_stops_it_before_any_run(tmp_path, capsys):
     assert not list(tmp_path.rglob("summary.json"))
 
 
+def test_an_objective_is_looked_at_before_the_run(monkeypatch, capsys):
+    from servesim.app import job
+
+    def began(*_args, **_kwargs):
+        raise AssertionError("the run was begun")
+
+    monkeypatch.setattr(job, "execute", began)
+    assert main([*BASE, "objective=ttft_p98_s"]) == 2
+    line = capsys.readouterr().err
+    assert "is no column of summary.json; did you mean 'ttft_p99_s'?" in line
+    assert len(line) < 120  # the nearest, not all sixty
+
+
+def test_a_metric_alone_needs_no_objective(capsys):
+    assert main([*BASE, "metrics=[latency]"]) == 0
+
+
+def test_an_empty_data_folder_is_as_good_as_none(monkeypatch, capsys):
+    monkeypatch.setenv("SERVESIM_DATA", "")
+    assert main(["workload=azure_conv"]) == 2
+    assert "error: ../shared/data/azure-llm-2023/" in capsys.readouterr().err
+
+
+def test_arguments_and_environment_are_as_they_were(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["notebook", "--own"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    for words in ([*BASE], [*BASE, "seed=-1"], ["--help"]):
+        main(words)
+        assert sys.argv == ["notebook", "--own"]
+        assert os.environ["HYDRA_FULL_ERROR"] == "0"
+
+
+def test_a_class_whose_module_does_not_load_says_why(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_orders.py").write_text("class Mine(Missing):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main([*BASE, "policies.order._target_=my_orders.Mine"]) == 2
+    error = capsys.readouterr().err
+    assert "policies.order._target_='my_orders.Mine': cannot be loaded: NameError(" in error
+    assert "'Missing' is not defined" in error
+
+
 def test_a_programming_error_keeps_its_traceback(monkeypatch):
-    from servesim.app import simulate
+    from servesim.app import job
 
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(simulate, "execute", broken)
+    monkeypatch.setattr(job, "execute", broken)
     with pytest.raises(ZeroDivisionError):
         main(list(BASE))

@@ -140,12 +140,32 @@ def test_a_sweep_on_all_cores_gives_the_same_rows(capsys, tmp_path):
 
 
 def test_help_shows_commands_groups_and_settings(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
+    assert main(["--help"]) == 0
     text = capsys.readouterr().out
     for words in ("policies/order: fcfs, priority", "servesim -m", "max_num_seqs", "rate_rps"):
         assert words in text
+    assert "gpu_memory_utilization: 0.92" in text
+    assert "goodput: {ttft_s: 2.0, tpot_s: 0.1}" in text
+    assert "until_s: null" in text
+
+
+def test_help_is_short_and_leaves_fitted_data_out(capsys):
+    for words in ((), ("workload=trace",), ("workload=shared_prefix", "cost=roofline")):
+        assert main(["--help", *words]) == 0
+        text = capsys.readouterr().out
+        assert len(text.splitlines()) < 120
+        assert "_target_" not in text
+    main(["--help"])
+    text = capsys.readouterr().out
+    assert "coefficients: …" in text
+    assert "prompt: …" in text
+
+
+def test_help_shows_the_settings_of_other_choices_and_names_a_wrong_one(capsys):
+    main(["workload=trace", "-h"])
+    assert "arrival: ???" in capsys.readouterr().out
+    assert main(["--help", "workload=trac"]) == 2
+    assert "did you mean 'trace'?" in capsys.readouterr().err
 
 
 def test_version(capsys):

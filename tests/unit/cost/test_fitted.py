@@ -5,89 +5,24 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from costs import (
+    CARD,
+    MODEL,
+    NOTHING,
+    ON_CARD,
+    RANGE,
+    US,
+    chunk,
+    cost,
+    decode,
+    step,
+)
 
-from servesim.cost.fitted import Fitted
+import servesim
+from servesim.cost.fit_range import FitRange
 from servesim.deployment import Deployment
 from servesim.errors import CostMismatchError, SettingError, UnknownChoiceError
-from servesim.hardware.gpu import GPU
-from servesim.model.spec import ModelSpec
-from servesim.records import StepPlan, StepTime, Work
-
-US = 10**6  # picoseconds
-MODEL = ModelSpec("toy", 2, 64, 4, 2, 16, 128, 1000, False, 4096)
-CARD = GPU("card", 1.0, 1.0, {"bf16": 1.0}, 1.0)
-ON_CARD = Deployment(MODEL, CARD)
-
-NOTHING: dict[str, Any] = {
-    "dense": {"knots_tokens": [1, 2], "us": [0, 0], "tile_tokens": 64, "tile_share": 0},
-    "once": {"us": 0, "us_per_token": 0},
-    "head": {"knots_rows": [1, 2], "us": [0, 0]},
-    "decode_attention": {
-        "us": 0,
-        "us_per_seq": 0,
-        "us_per_kv_token": 0,
-        "us_per_first_kv_token": 0,
-        "first_kv_tokens": 0,
-        "whole_from_seqs": 1000,
-        "us_if_whole": 0,
-        "us_per_uneven_token": 0,
-    },
-    "mixed_attention": {
-        "tile_queries": 64,
-        "task_us": 0,
-        "task_us_per_kv_token": 0,
-        "us_per_launched_tile": 0,
-        "us_per_tile": 0,
-        "us_per_tile_kv_token": 0,
-        "us_per_seq": 0,
-        "us_per_kv_token": 0,
-        "ragged_share": 0,
-        "us_per_spilled_kv_token": 0,
-        "spill_kv_tokens": 0,
-        "spill_seqs": 0,
-    },
-    "link": {"us": 0, "us_per_token": 0},
-    "host": {"us": 0, "us_per_seq": 0},
-}
-RANGE = {
-    "tokens": [1, 512],
-    "sampled_rows": [1, 64],
-    "decode_seqs": [1, 64],
-    "kv_tokens_per_decode": [16, 1024],
-    "prefill_past": [0, 1024],
-    "kv_tokens": [1, 9000],
-}
-
-
-def cost(parts: dict[str, dict[str, Any]] | None = None, **fields: Any) -> Fitted:
-    tree = copy.deepcopy(NOTHING)
-    for part, values in (parts or {}).items():
-        tree[part].update(values)
-    on = {"model": "toy", "gpu": "card", "tp": 1, "dtype": "bf16", "kv_dtype": "bf16"}
-    source = {"repository": "r", "commit": "0123456789", "licence": "MIT", "files": "f"}
-    defaults: dict[str, Any] = {
-        "fitted_on": {**on, "engine": "vllm"},
-        "source": {**source, "engine_version": "0.19.0", "fitted_at": "2026-01-01"},
-        "fit_range": RANGE,
-        "held_out_error": {"step": {"median": 0.02, "p90": 0.06, "worst": 0.3}},
-        "coefficients": tree,
-    }
-    return Fitted(**(defaults | fields))
-
-
-def step(model: Fitted, *work: Work) -> StepTime:
-    return model.bind(ON_CARD).step_time(StepPlan(work))
-
-
-def decode(rid: int, context: int, *, drafts: int = 0) -> Work:
-    return Work(rid, 1 + drafts, context - 1 - drafts, drafts, True)
-
-
-def chunk(rid: int, tokens: int, past: int = 0, *, samples: bool = False) -> Work:
-    return Work(rid, tokens, past, 0, samples)
-
+from servesim.records import Decodes, StepPlan, Work
 
 MIXED = (decode(0, 100), decode(1, 300), chunk(2, 100, 50), chunk(3, 40, 500))  # 142 tokens
 
@@ -114,7 +49,8 @@ MIXED = (decode(0, 100), decode(1, 300), chunk(2, 100, 50), chunk(3, 40, 500))  
             (decode(0, 100), decode(1, 300)),
             2 * 75,
         ),
-        ("decode_attention", {"us": 3}, (chunk(0, 64),), 0),
+        # a chunk takes no less than its last token would as a decode: 3 + 64 × 0.5
+        ("decode_attention", {"us": 3, "us_per_kv_token": 0.5}, (chunk(0, 64),), 2 * 35),
         # tiles: 2 on 50 + 100/2 tokens, 1 on 500 + 40/2; four requests launch two tiles each
         ("mixed_attention", {"us_per_tile": 3}, MIXED, 2 * 3 * 3),
         ("mixed_attention", {"us_per_launched_tile": 1}, MIXED, 2 * 8),
@@ -156,11 +92,39 @@ def test_axes_outside_the_fit_are_named() -> None:
     assert step(model, chunk(0, 513)).outside == ("tokens",)
     many = [decode(i, 20) for i in range(65)]
     assert step(model, *many).outside == ("sampled_rows", "decode_seqs")
-    assert step(model, decode(0, 15)).outside == ("kv_tokens_per_decode",)
-    assert step(model, decode(0, 1500), decode(1, 500)).outside == ()  # the mean counts
     assert step(model, chunk(0, 8, 1025)).outside == ("prefill_past",)
     assert step(model, *(decode(i, 1000) for i in range(10))).outside == ("kv_tokens",)
     assert step(model).outside == ()
+
+
+def test_one_long_context_is_outside_however_short_the_others_are() -> None:
+    model = cost()
+    short = [decode(i, 20) for i in range(1, 50)]
+    assert step(model, decode(0, 1024), *short).outside == ()
+    assert step(model, decode(0, 1025), *short).outside == ("longest_decode_context",)
+    group = Decodes(50, 1025 + 49 * 20, 1025)
+    timer = model.bind(ON_CARD)
+    assert timer.step_time(StepPlan((), decodes=group)).outside == ("longest_decode_context",)
+    assert step(model, chunk(0, 512, 1024), *short).outside == ("tokens",)
+    assert step(model, chunk(0, 300, 1024), chunk(1, 20), *short).outside == ()
+    long = chunk(0, 513, 1024)
+    assert step(model, long).outside == ("tokens", "longest_prefill_context")
+
+
+def test_contexts_below_what_was_measured_are_outside() -> None:
+    contexts = ("longest_decode_context", "longest_prefill_context", "kv_tokens")
+    model = cost(fit_range=RANGE | {axis: [17, 1024] for axis in contexts})
+    assert step(model, decode(0, 16)).outside == ("longest_decode_context", "kv_tokens")
+    assert step(model, decode(0, 16), decode(1, 17)).outside == ()
+    assert step(model, chunk(0, 16)).outside == ("longest_prefill_context", "kv_tokens")
+    assert step(model).outside == ()
+
+
+def test_a_context_within_one_kv_block_is_measured_where_a_whole_block_is() -> None:
+    assert RANGE["longest_decode_context"][0] == RANGE["longest_prefill_context"][0] == 16
+    assert step(cost(), decode(0, 1)).outside == step(cost(), chunk(0, 2)).outside == ()
+    coarse = cost(fit_range={**RANGE, "tokens": [16, 512]})  # that is no context
+    assert step(coarse, decode(0, 100)).outside == ("tokens",)
 
 
 def test_axis_range_of_known_and_unknown_axes() -> None:
@@ -180,13 +144,22 @@ def test_another_deployment_is_refused_with_every_difference() -> None:
     with pytest.raises(CostMismatchError) as refused:
         cost().bind(other)
     message = str(refused.value)
-    for word in ("model='toy-2' (fitted for 'toy')", "tp=2 (fitted for 1)", "engine='sglang'"):
-        assert word in message
+    assert (
+        "does not hold for model toy-2 instead of toy, tp 2 instead of 1, engine sglang" in message
+    )
     assert "\n" not in message
-    assert "gpu=" not in message
+    assert "gpu" not in message
     kv = Deployment(MODEL, CARD, kv_dtype="fp8")
-    with pytest.raises(CostMismatchError, match=r"kv_dtype='fp8' \(fitted for 'bf16'\)"):
+    with pytest.raises(CostMismatchError, match=r"for kv_dtype fp8 instead of bf16; choose"):
         cost().bind(kv)
+
+
+def test_a_mismatch_is_told_in_words_whether_allowed_or_not() -> None:
+    other = Deployment(dataclasses.replace(MODEL, name="toy-2"), CARD, tp=2)
+    for allowed in (False, True):
+        model = cost(allow_mismatch=allowed)
+        assert model.mismatch(ON_CARD) == ""
+        assert model.mismatch(other) == "model toy-2 instead of toy, tp 2 instead of 1"
 
 
 def test_allow_mismatch_binds_with_the_other_models_layers() -> None:
@@ -218,6 +191,31 @@ def test_wrong_coefficients_are_named(part: str, values: dict[str, Any], message
         cost({part: values})
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "coefficients",
+        "coefficients.dense",
+        "coefficients.dense.us",
+        "coefficients.once.us",
+        "fit_range",
+        "fit_range.tokens",
+        "fitted_on",
+        "fitted_on.model",
+        "fitted_on.tp",
+        "source",
+        "source.commit",
+        "held_out_error",
+        "held_out_error.step",
+        "held_out_error.step.median",
+        "allow_mismatch",
+    ],
+)
+def test_nothing_where_something_must_be_is_one_line(setting: str) -> None:
+    with pytest.raises(SettingError, match=rf"^cost\.{setting}=None: must be .*$"):
+        servesim.simulate(f"cost.{setting}=null")
+
+
 def test_missing_coefficients_parts_and_facts_are_named() -> None:
     tree = copy.deepcopy(NOTHING)
     del tree["mixed_attention"]["ragged_share"]
@@ -230,61 +228,14 @@ def test_missing_coefficients_parts_and_facts_are_named() -> None:
         cost(fitted_on={"model": "toy"})
     with pytest.raises(SettingError, match=r"fit_range.tokens=.*smallest, largest"):
         cost(fit_range={**RANGE, "tokens": 512})
-
-
-LIKE_MEASURED = cost(
-    {
-        "dense": {"knots_tokens": [1, 64, 512], "us": [300, 340, 700], "tile_share": 0.7},
-        "once": {"us": 5, "us_per_token": 0.01},
-        "head": {"knots_rows": [1, 64], "us": [700, 760]},
-        "decode_attention": {
-            "us": 12,
-            "us_per_seq": 0.03,
-            "us_per_kv_token": 0.0027,
-            "us_per_first_kv_token": 0.0003,
-            "first_kv_tokens": 3000,
-            "whole_from_seqs": 5,
-            "us_if_whole": 9,
-            "us_per_uneven_token": 0.0135,
-        },
-        "mixed_attention": {
-            "task_us": 4,
-            "task_us_per_kv_token": 0.022,
-            "us_per_launched_tile": 0.05,
-            "us_per_tile": 1,
-            "us_per_tile_kv_token": 0.0035,
-            "us_per_seq": 0.8,
-            "us_per_kv_token": 0.0038,
-            "ragged_share": 0.45,
-            "us_per_spilled_kv_token": 0.01,
-            "spill_kv_tokens": 4000,
-            "spill_seqs": 4,
-        },
-    }
-)
-CONTEXTS = st.lists(st.integers(1, 3000), min_size=1, max_size=9)
-CHUNKS = st.lists(st.tuples(st.integers(2, 400), st.integers(0, 2000)), max_size=3)
-
-
-def batch(contexts: list[int], chunks: list[tuple[int, int]]) -> tuple[Work, ...]:
-    decodes = tuple(decode(i, context) for i, context in enumerate(contexts))
-    return decodes + tuple(chunk(100 + i, n, p) for i, (n, p) in enumerate(chunks))
-
-
-@given(CONTEXTS, CHUNKS, st.integers(0, 8), st.integers(1, 2000), st.integers(1, 3000))
-def test_no_axis_makes_a_step_shorter(
-    contexts: list[int], chunks: list[tuple[int, int]], which: int, more: int, another: int
-) -> None:
-    def ps(contexts: list[int], chunks: list[tuple[int, int]]) -> int:
-        return step(LIKE_MEASURED, *batch(contexts, chunks)).duration_ps
-
-    before = ps(contexts, chunks)
-    longer = list(contexts)
-    longer[which % len(longer)] += more
-    assert before <= ps(longer, chunks)
-    assert before <= ps([*contexts, another], chunks)
-    assert before <= ps(contexts, [*chunks, (1 + more, another)])
-    if chunks:
-        tokens, past = chunks[0]
-        assert before <= ps(contexts, [(tokens + more, past), *chunks[1:]])
-        assert before <= ps(contexts, [(tokens, past + more), *chunks[1:]])
+    with pytest.raises(SettingError, match=r"fit_range.tokens=.*must not fall"):
+        cost(fit_range={**RANGE, "tokens": [3, 2]})
+    with pytest.raises(SettingError, match=r"fit_range.token=.*is unknown.*mean 'tokens'"):
+        cost(fit_range={**RANGE, "token": [1, 2]})
+    with pytest.raises(SettingError, match=r"fit_range.tokens=None: is missing"):
+        FitRange({axis: bounds for axis, bounds in RANGE.items() if axis != "tokens"})
+    with pytest.raises(SettingError, match=r"source.commit=1234567: must be text"):
+        cost(
+            source={**dict.fromkeys(("repository", "licence", "files"), "x"), "commit": 1234567}
+            | {"engine_version": "0", "fitted_at": "2026-01-01"}
+        )

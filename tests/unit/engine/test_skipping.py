@@ -92,9 +92,10 @@ def loads(draw):
 def engines(draw):
     chunked = draw(st.booleans())
     max_seqs = draw(st.sampled_from([1, 2, 4, 9]))
+    block_size = draw(st.sampled_from([1, 2, 4, 4]))
     return {
-        "blocks": draw(st.integers(24, 60)),
-        "block_size": 4,
+        "blocks": 2 + 96 // block_size + draw(st.integers(0, 36)),
+        "block_size": block_size,
         "max_tokens": draw(st.sampled_from([9, 16, 40])) if chunked else 96,
         "max_seqs": max_seqs,
         "max_model_len": 96,

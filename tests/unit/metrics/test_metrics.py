@@ -67,7 +67,7 @@ def rejected(rid, reason="prompt + max_tokens = 9000 > max_model_len 4096"):
 
 
 def run_of(*records, itl=None, end=2.0, totals=None, prefix=(0, 0)):
-    empty = StepTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+    empty = StepTotals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
     return RunRecord(
         records,
         Gaps.of(itl or {}),
@@ -179,7 +179,7 @@ def test_throughput_is_from_the_first_arrival_on():
 
 
 def test_hit_rate_and_recomputed_share_by_hand():
-    totals = StepTotals(10, SECOND, 400, 0, 0, 0, 0, 0, 0, {})
+    totals = StepTotals(10, SECOND, 400, 0, 0, 0, 0, 0, 0, 0, {})
     run = run_of(
         finished(0, recomputed_tokens=30, preemptions=2),
         finished(1, recomputed_tokens=10, preemptions=1),
@@ -203,7 +203,7 @@ def test_recomputed_tokens_of_preempted_requests_are_no_prefix_hits():
 
 def test_batch_means_are_weighted_by_time():
     # 1 request for 1 s and 3 requests for 3 s, holding 10 and 50 of 100 blocks
-    totals = StepTotals(2, 4 * SECOND, 40, 4, 10 * SECOND, 160 * SECOND, 50, 3, 0, {})
+    totals = StepTotals(2, 4 * SECOND, 40, 4, 10 * SECOND, 160 * SECOND, 50, 3, 0, 0, {})
     row = Batch().measure(run_of(finished(0), end=8.0, totals=totals))
     assert row["batch_size_mean"] == 2.5
     assert row["kv_use_mean"] == 0.4

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from servesim.errors import SettingError
@@ -20,7 +18,7 @@ FIRST = Waiting(
     tenant="",
     requeued=0,
 )
-SECOND = replace(FIRST, rid=1, arrived_s=1.0, arrival_order=1)
+SECOND = FIRST._replace(rid=1, arrived_s=1.0, arrival_order=1)
 
 
 def order_of(order, *waiting, now_s=0.0):
@@ -28,32 +26,32 @@ def order_of(order, *waiting, now_s=0.0):
 
 
 def test_fcfs_serves_by_arrival_and_victims_first():
-    victim = replace(SECOND, rid=2, arrival_order=9, requeued=1)
-    later_victim = replace(SECOND, rid=3, arrival_order=8, requeued=2)
+    victim = SECOND._replace(rid=2, arrival_order=9, requeued=1)
+    later_victim = SECOND._replace(rid=3, arrival_order=8, requeued=2)
     assert order_of(Fcfs(), SECOND, victim, FIRST, later_victim) == [3, 2, 0, 1]
 
 
 def test_priority_serves_the_lowest_number_and_victims_by_theirs():
-    urgent, victim = replace(SECOND, rid=2, priority=-1), replace(FIRST, rid=3, requeued=5)
+    urgent, victim = SECOND._replace(rid=2, priority=-1), FIRST._replace(rid=3, requeued=5)
     assert order_of(Priority(), FIRST, urgent) == [2, 0]
     assert Priority().key(victim, 0.0) == Priority().key(FIRST, 0.0)
 
 
 def test_shortest_prompt_counts_what_must_be_computed_again():
-    resumed = replace(SECOND, prompt_tokens=60, generated_tokens=50)
+    resumed = SECOND._replace(prompt_tokens=60, generated_tokens=50)
     assert order_of(ShortestPrompt(), resumed, FIRST) == [0, 1]
-    assert order_of(ShortestPrompt(), replace(resumed, generated_tokens=39), FIRST) == [1, 0]
+    assert order_of(ShortestPrompt(), resumed._replace(generated_tokens=39), FIRST) == [1, 0]
 
 
 def test_sjf_counts_what_is_left():
-    half_done = replace(SECOND, predicted_tokens=80.0, generated_tokens=40)
+    half_done = SECOND._replace(predicted_tokens=80.0, generated_tokens=40)
     assert order_of(SjfPredicted(), FIRST, half_done) == [1, 0]
-    overrun = replace(SECOND, predicted_tokens=10.0, generated_tokens=40)
+    overrun = SECOND._replace(predicted_tokens=10.0, generated_tokens=40)
     assert SjfPredicted().key(overrun, 0.0) == (1.0, 0.0)  # more than predicted: due any time
 
 
 def test_sjf_can_weigh_the_prompt():
-    short_prompt = replace(SECOND, prompt_tokens=10, predicted_tokens=60.0)
+    short_prompt = SECOND._replace(prompt_tokens=10, predicted_tokens=60.0)
     assert order_of(SjfPredicted(), FIRST, short_prompt) == [0, 1]
     assert order_of(SjfPredicted(prompt_weight=0.2), FIRST, short_prompt) == [1, 0]
 
@@ -61,7 +59,7 @@ def test_sjf_can_weigh_the_prompt():
 @pytest.mark.parametrize("make", [ShortestPrompt, SjfPredicted])
 def test_patience_is_strict_and_oldest_first(make):
     order = make(patience_s=10.0)
-    cheap = replace(FIRST, rid=2, arrived_s=9.0, prompt_tokens=1, predicted_tokens=1.0)
+    cheap = FIRST._replace(rid=2, arrived_s=9.0, prompt_tokens=1, predicted_tokens=1.0)
     assert order_of(order, FIRST, SECOND, cheap, now_s=10.0) == [2, 0, 1]
     assert order_of(order, SECOND, FIRST, cheap, now_s=10.5) == [0, 2, 1]
     assert order_of(order, SECOND, FIRST, cheap, now_s=11.5) == [0, 1, 2]

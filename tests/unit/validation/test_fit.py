@@ -126,6 +126,21 @@ def test_known_coefficients_are_recovered(fitted: Fit) -> None:
     assert coefficients["host"] == {"us": 400, "us_per_seq": 0}
 
 
+def test_the_range_of_the_fit_is_what_was_measured(fitted: Fit) -> None:
+    ranges = dict(fitted.tree["fit_range"])
+    _, most_kv_tokens = ranges.pop("kv_tokens")
+    assert ranges == {
+        "tokens": [1, 2048],
+        "sampled_rows": [1, 128],
+        "decode_seqs": [1, 128],
+        "longest_decode_context": [16, 4096],
+        "longest_prefill_context": [16, 4096 + 1024],
+        "prefill_past": [0, 4096],
+    }
+    # the largest batch of the grid within twice the KV that fits beside the weights on 24 GB
+    assert 64 * 1024 < most_kv_tokens < 128 * 1024
+
+
 def test_the_yaml_is_the_cost(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVESIM_DATA", str(root.parent))
     out, plot = tmp_path / "cost.yaml", tmp_path / "cost.png"

@@ -82,11 +82,11 @@ def test_what_cannot_be_stretched_is_refused(trace):
     assert arrivals_s(trace("t,in,out\n5,1,1\n5,2,2\n").load(0)) == [5, 5]
 
 
-def test_duplicates_are_counted_noted_and_kept(trace):
+def test_duplicates_are_counted_warned_of_and_kept(trace):
     load = trace("t,in,out\n1,5,5\n1,5,5\n1,5,6\n2,5,5\n2,5,5\n2,5,5\n").load(0)
     assert load.counts["duplicate_rows"] == 3
     assert len(load.requests) == 6
-    assert any("3 rows repeat" in note for note in load.notes)
+    assert load.warnings == ("3 rows repeat an earlier one (all are kept)",)
 
 
 def test_rows_with_ids_of_their_own_are_no_duplicates(trace):

@@ -1,0 +1,82 @@
+"""The text of `servesim --help`: commands, groups with their options, settings with defaults.
+
+Hydra's own help prints every value of the configuration, fitted coefficients and quantile tables
+included: five hundred lines of which a reader needs eighty.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from servesim.app.compose import composed
+from servesim.app.paths import groups
+
+_HEAD = """\
+servesim: discrete-event simulation of LLM serving
+
+  servesim                                       one run with the defaults
+  servesim workload.rate_rps=6 seed=2            change settings
+  servesim policies/order=sjf_predicted          choose from a group
+  servesim -m policies/order=fcfs,priority workload.rate_rps=2,4,6   sweep
+  servesim experiment=policy_comparison          a prepared sweep
+  servesim output.format=json                    the summary as JSON, of a sweep a list of rows
+  servesim workload=trace --help                 the settings under other choices
+  servesim --cfg job                             the composed configuration, with all tables
+
+A run writes config.yaml, summary.json, run.json and requests.parquet to outputs/<date>/<time>;
+a sweep writes one such directory per run and rows.csv to multirun/<date>/<time>.
+"""
+_FOOT = "Hydra's own options: servesim --hydra-help"
+# a fitted cost is data below its first level: what was measured, and what came of it
+_DATA = "cost"
+_MOST_VALUES = 8  # a setting of more is a table, too
+
+
+def help_text(overrides: Sequence[str]) -> str:
+    """The help under `overrides`."""
+    config = OmegaConf.to_container(composed(overrides))
+    options = (f"{group}: {', '.join(names)}" for group, names in groups().items())
+    lines = [
+        *(_HEAD, "== Groups: group=option =="),
+        *options,
+        "\n== Settings: setting=value, with their defaults ==",
+        *_lines(config),
+        f"\n{_FOOT}",
+    ]
+    return "\n".join(lines)
+
+
+def _lines(config: Any) -> list[str]:
+    """The settings as YAML, one a line; large ones are only counted."""
+    lines = []
+    for name, value in config.items():
+        if not isinstance(value, Mapping):
+            lines.append(f"{name}: {_written(value)}")
+            continue
+        lines.append(f"{name}:")
+        for setting, inner in value.items():
+            size = _num_values(inner)
+            if str(setting).startswith("_"):  # _target_ and the like
+                continue
+            if size > _MOST_VALUES or (name == _DATA and isinstance(inner, Mapping)):
+                lines.append(f"  {setting}: … {size} values")
+            else:
+                lines.append(f"  {setting}: {_written(inner)}")
+    return lines
+
+
+def _written(value: Any) -> str:
+    """A value as the command line takes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        inner = (f"{k}: {_written(v)}" for k, v in value.items() if not str(k).startswith("_"))
+        return f"{{{', '.join(inner)}}}"
+    return str(value)
+
+
+def _num_values(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(_num_values(v) for k, v in value.items() if not str(k).startswith("_"))
+    return sum(map(_num_values, value)) if isinstance(value, list) else 1

@@ -1,0 +1,43 @@
+"""Every experiment composes, for each value that it sweeps; every YAML says what it is."""
+
+import pytest
+import yamls
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from servesim.app.api import setup_from
+from servesim.app.compose import composed
+
+GROUPS = ("cost", "kv", "metrics", "scheduler", "workload", "experiment", "output")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_yaml_begins_with_what_it_is(group):
+    for path in yamls.of(group):
+        lines = path.read_text().splitlines()
+        if lines[0].startswith("# @package"):  # Hydra wants this one first
+            lines = lines[1:]
+        assert lines[0].startswith("# "), path
+        assert len(lines[0].split()) >= 4, f"{path}: its first line says next to nothing"
+
+
+@yamls.each("experiment")
+def test_an_experiment_begins_with_its_command_and_its_question(path):
+    package, command = path.read_text().splitlines()[:2]
+    assert package == "# @package _global_"
+    assert command.startswith(f"# servesim experiment={path.stem} ")
+    assert len(command.split()) > 6, "the question that it answers, in words"
+
+
+@yamls.each("experiment")
+def test_an_experiment_sweeps_settings_that_exist(path):
+    """Overrides only: all objects can be made, for every value of every parameter."""
+    cfg = composed([f"experiment={path.stem}"], with_hydra=True)
+    assert cfg.hydra.mode.name == "MULTIRUN"
+    sweep = cfg.hydra.sweeper.params
+    assert sweep
+    parser = OverridesParser.create()
+    for setting, values in sweep.items():
+        override = parser.parse_override(f"{setting}={values}")
+        assert override.is_sweep_override()
+        for value in override.sweep_string_iterator():
+            setup_from(f"experiment={path.stem}", f"{setting}={value}")

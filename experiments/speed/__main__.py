@@ -15,9 +15,8 @@ from rich.table import Table
 
 from experiments.speed.cases import CASES
 from servesim.app.api import setup_from
-from servesim.engine.simulation import run
+from servesim.engine.simulation import Simulation
 from servesim.errors import ServesimError, UnknownChoiceError
-from servesim.records import RunRecord
 
 _KIB_PER_MIB = 1024
 _OWN = ("requests", "case", "output.format")
@@ -31,9 +30,11 @@ def measure(case: str, requests: int, stepwise: bool, overrides: list[str]) -> d
     predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
     scheduler = setup.profile.start(setup.engine(setup.budget()), stepwise)
     timer = setup.cost.bind(setup.deployment)
+    simulation = Simulation(load.requests, predictions, scheduler, timer)
     started = time.perf_counter()
-    record: RunRecord = run(load.requests, predictions, scheduler, timer)
+    simulation.run()
     seconds = time.perf_counter() - started
+    record = simulation.record()
     totals = record.totals
     return {
         "case": case,

@@ -22,5 +22,5 @@ CASES = {
         "prefix_tokens: 512, share: 0.5}",
     ),
     # memory for about half of what would run: queueing and preemption all the time
-    "memory_pressure": (*_REPLICA, "kv.num_gpu_blocks=1100", "max_model_len=16384"),
+    "memory_pressure": (*_REPLICA, "kv.num_gpu_blocks=1020", "max_model_len=16384"),
 }

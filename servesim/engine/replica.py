@@ -79,10 +79,30 @@ class Replica:
         self._end.callbacks.append(self._on_end)
 
     def _on_end(self, event: Event) -> None:
-        """What was under way is over: apply it and begin what comes next."""
+        """What was under way is over: apply it and begin what comes next.
+
+        As long as that ends before anything else in the whole simulation happens, nobody can
+        tell the difference if it is applied at once, without an event of its own.
+        """
         if event is not self._end:
             return
-        now, under_way = int(self._env.now), self._under_way
+        env = self._env
+        now = int(env.now)
+        while True:
+            self._apply(now)
+            duration_ps = self._begin(now)
+            if duration_ps is None:
+                self._end = None
+                return
+            end = now + duration_ps
+            if end >= env.peek():
+                self._wait(end - int(env.now))
+                return
+            now = end
+
+    def _apply(self, now: int) -> None:
+        """The run or step under way ends."""
+        under_way = self._under_way
         if type(under_way) is Run:
             self._finish_run(under_way, under_way.steps)
         elif type(under_way) is Step:
@@ -91,9 +111,9 @@ class Replica:
         self.num_decisions += 1
         if self._observer is not None and self.num_decisions % _DECISIONS_PER_REPORT == 0:
             self._observer(Progress(now, self._recorder.num_done, self._recorder.num_steps))
-        self._begin(now)
 
-    def _begin(self, now: int) -> None:
+    def _begin(self, now: int) -> int | None:
+        """Decide what comes next; its duration, or None if there is nothing to do."""
         scheduler = self._scheduler
         steps = scheduler.steady_steps()
         if steps:
@@ -102,13 +122,13 @@ class Replica:
             steps = durations.steps
             waiting, used = scheduler.load()
             self._under_way = Run(now, decodes, durations, steps, used, waiting)
-            self._wait(durations.total(steps))
-        elif scheduler.num_running or scheduler.num_waiting:
-            self._step(now)
-        else:
-            self._under_way = self._end = None
+            return durations.total(steps)
+        if scheduler.num_running or scheduler.num_waiting:
+            return self._step(now)
+        self._under_way = None
+        return None
 
-    def _step(self, now: int) -> None:
+    def _step(self, now: int) -> int:
         scheduler = self._scheduler
         plan = scheduler.schedule(now)
         # A plan may be empty once, when the only running request was its own victim.
@@ -119,7 +139,7 @@ class Replica:
         self._recorder.planned(plan, now)
         waiting, used = scheduler.load()
         self._under_way = Step(now, plan, time, waiting, used)
-        self._wait(time.duration_ps)
+        return time.duration_ps
 
     def _finish_run(self, run: Run, steps: int) -> None:
         self._recorder.ran(run, steps, self._scheduler.advance(steps))

@@ -30,6 +30,70 @@ class RunOptions:
     observer: Observer | None = None
 
 
+class Simulation:
+    """One run in its three parts: set up, `run`, `record`.
+
+    Args:
+        requests: the load, sorted by arrival.
+        predictions: predicted reply tokens, one per request.
+        scheduler: fresh, with empty queues.
+        timer: cost of a step.
+        options: see `RunOptions`.
+
+    Raises:
+        SettingError: the scheduler expects drafts.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        predictions: Sequence[float],
+        scheduler: Scheduler,
+        timer: StepTimer,
+        options: RunOptions | None = None,
+    ) -> None:
+        self._requests, self._scheduler = requests, scheduler
+        self._options = options or RunOptions()
+        if scheduler.num_speculative_tokens:
+            drafts = scheduler.num_speculative_tokens
+            reason = "the simulation has nobody who proposes drafts; nearest: 0"
+            raise SettingError("num_speculative_tokens", drafts, reason)
+        self._env = Environment(initial_time=0)
+        self._recorder = Recorder(self._options.keep_steps)
+        self._replica = Replica(self._env, scheduler, timer, self._recorder, self._options.observer)
+        self._env.process(self._arrive(requests, predictions))
+
+    def run(self) -> None:
+        """Serve the load, to its end or to `until_ps`."""
+        until = self._options.until_ps
+        self._env.run(until=until)
+        if until is not None:
+            self._replica.stop(until)
+
+    def record(self) -> RunRecord:
+        """What happened."""
+        recorder = self._recorder
+        requests = recorder.records(not_arrived=tuple(self._requests[recorder.num_seen :]))
+        finished = all(request.status in ("finished", "rejected") for request in requests)
+        return RunRecord(
+            requests=requests,
+            itl_ps=recorder.gaps(),
+            totals=replace(recorder.totals, decisions=self._replica.num_decisions),
+            steps=tuple(recorder.steps),
+            prefix_stats=self._scheduler.prefix_stats,
+            kv_blocks=self._scheduler.kv_blocks,
+            end_ps=recorder.last_end_ps if finished else int(self._env.now),
+        )
+
+    def _arrive(
+        self, requests: Sequence[Request], predictions: Sequence[float]
+    ) -> Generator[Event, None, None]:
+        env, submit = self._env, self._replica.submit
+        for request, predicted_tokens in zip(requests, predictions, strict=True):
+            yield Arrival(env, request.arrival_ps - int(env.now))
+            submit(request, predicted_tokens)
+
+
 def run(
     requests: Sequence[Request],
     predictions: Sequence[float],
@@ -37,46 +101,7 @@ def run(
     timer: StepTimer,
     options: RunOptions | None = None,
 ) -> RunRecord:
-    """Serve `requests` (sorted by arrival) on one replica.
-
-    Args:
-        requests: the load.
-        predictions: predicted reply tokens, one per request.
-        scheduler: fresh, with empty queues.
-        timer: cost of a step.
-        options: see `RunOptions`.
-    """
-    options = options or RunOptions()
-    if scheduler.num_speculative_tokens:
-        drafts = scheduler.num_speculative_tokens
-        reason = "the simulation has nobody who proposes drafts; nearest: 0"
-        raise SettingError("num_speculative_tokens", drafts, reason)
-    env = Environment(initial_time=0)
-    recorder = Recorder(options.keep_steps)
-    replica = Replica(env, scheduler, timer, recorder, options.observer)
-    env.process(_arrive(env, replica, requests, predictions))
-    env.run(until=options.until_ps)
-    if options.until_ps is not None:
-        replica.stop(options.until_ps)
-    records = recorder.records(not_arrived=tuple(requests[recorder.num_seen :]))
-    finished = all(record.status in ("finished", "rejected") for record in records)
-    return RunRecord(
-        requests=records,
-        itl_ps=recorder.gaps(),
-        totals=replace(recorder.totals, decisions=replica.num_decisions),
-        steps=tuple(recorder.steps),
-        prefix_stats=scheduler.prefix_stats,
-        kv_blocks=scheduler.kv_blocks,
-        end_ps=recorder.last_end_ps if finished else int(env.now),
-    )
-
-
-def _arrive(
-    env: Environment,
-    replica: Replica,
-    requests: Sequence[Request],
-    predictions: Sequence[float],
-) -> Generator[Event, None, None]:
-    for request, predicted_tokens in zip(requests, predictions, strict=True):
-        yield Arrival(env, request.arrival_ps - int(env.now))
-        replica.submit(request, predicted_tokens)
+    """A `Simulation` from set-up to record."""
+    simulation = Simulation(requests, predictions, scheduler, timer, options)
+    simulation.run()
+    return simulation.record()

@@ -21,6 +21,12 @@ CASES = {
         "workload.prefix={_target_: servesim.workload.prefixes.PrefixGroups, num_groups: 200, "
         "prefix_tokens: 512, share: 0.5}",
     ),
-    # memory for about half of what would run: queueing and preemption all the time
-    "memory_pressure": (*_REPLICA, "kv.num_gpu_blocks=1020", "max_model_len=16384"),
+    # memory for about half of what would run, and no look at whether a whole prompt fits
+    # (releases before 0.20): queueing all the time, and a preemption for every third request
+    "memory_pressure": (
+        *_REPLICA,
+        "kv.num_gpu_blocks=1020",
+        "max_model_len=16384",
+        "scheduler.scheduler_reserve_full_isl=false",
+    ),
 }

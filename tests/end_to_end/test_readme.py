@@ -2,7 +2,7 @@
 
 A fenced `bash` block is run line by line. `<!-- needs: X -->` on the line before it says that it
 is not run here: `set-up` (the two make targets), `data` (public measurements beside the checkout;
-run where they are there), `download`.
+run where they are there), `download`. `<!-- takes: minutes -->` moves a block to `make test-long`.
 """
 
 import json
@@ -28,13 +28,13 @@ def blocks(language):
     for tags, kind, text in BLOCK.findall(README):
         if kind == language:
             needs = re.findall(r"<!-- needs: (\S+) -->", tags)
-            found.append((text, needs[0] if needs else ""))
+            found.append((text, needs[0] if needs else "", "takes: minutes" in tags))
     return found
 
 
-def commands():
-    for text, needs in blocks("bash"):
-        if needs in ("set-up", "download"):
+def commands(*, minutes):
+    for text, needs, takes_minutes in blocks("bash"):
+        if takes_minutes != minutes or needs in ("set-up", "download"):
             continue
         for line in text.replace("\\\n", " ").splitlines():
             command = line.partition("  #")[0].strip()
@@ -56,8 +56,14 @@ def run(command, needs, cwd):
     return done.stdout
 
 
-@pytest.mark.parametrize(("command", "needs"), list(commands()))
+@pytest.mark.parametrize(("command", "needs"), list(commands(minutes=False)))
 def test_command(command, needs, tmp_path):
+    run(command, needs, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("command", "needs"), list(commands(minutes=True)))
+def test_command_that_takes_minutes(command, needs, tmp_path):
     run(command, needs, tmp_path)
 
 
@@ -101,7 +107,7 @@ def test_the_two_set_up_commands_are_the_makefiles():
 
 
 def test_tags_are_known():
-    assert {needs for _, needs in blocks("bash")} <= KNOWN_NEEDS | {""}
+    assert {needs for _, needs, _ in blocks("bash")} <= KNOWN_NEEDS | {""}
 
 
 def test_links_and_pictures_exist():

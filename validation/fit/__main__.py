@@ -1,7 +1,8 @@
 """python -m validation.fit source=llmservingsim gpu=RTXPRO6000 model=Llama-3.1-8B [key=value ...].
 
 Fits a cost to public operator profiles, prints its error on points held out of the fit, and
-writes the YAML where `out=` says. `plot=` draws the errors.
+writes the YAML to `out=` (default outputs/cost/MODEL_GPU.yaml; in conf/cost/ it is a choice of
+`cost`). `plot=` draws the errors.
 """
 
 import sys
@@ -32,8 +33,7 @@ def main(arguments: list[str]) -> int:
         settings = parse(arguments)
         done = fit(source_dir(settings["source"]), request_of(settings))
         Console(width=120).print(error_table(done))
-        if "out" in settings:
-            write(Path(settings["out"]), yaml_text(done, arguments))
+        write(Path(settings.get("out", default_out(settings))), yaml_text(done, arguments))
         if "plot" in settings:
             from validation.fit.plot import draw  # matplotlib takes a second to import
 
@@ -112,9 +112,16 @@ def yaml_text(done: Fit, arguments: list[str]) -> str:
     )
 
 
+def default_out(settings: dict[str, Any]) -> str:
+    """A place that is nobody's: shipped costs are not overwritten unasked."""
+    tp = f"_tp{settings['tp']}" if settings.get("tp", 1) != 1 else ""
+    return f"outputs/cost/{settings['model']}_{settings['gpu']}{tp}.yaml".lower()
+
+
 def write(path: Path, text: str) -> None:
     """Write `text`, or OutputError."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     except OSError as error:
         raise OutputError(f"out={path}: {error.strerror}") from None

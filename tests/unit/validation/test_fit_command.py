@@ -87,3 +87,21 @@ def test_shipped_coefficients_come_from_their_command(name: str) -> None:
             # another solver version may stop at a slightly different point
             made = again["coefficients"][part][key]
             assert made == pytest.approx(value, rel=0.02, abs=1e-3), f"{part}.{key}"
+
+
+def test_without_a_place_the_cost_is_written_where_it_overwrites_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        data = data_dir()
+    except MissingDataError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("SERVESIM_DATA", str(data.resolve()))
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(["source=llmservingsim", "gpu=RTX4090", "model=Llama-3.1-8B", "host_step_us=600"]) == 0
+    )
+    made = tmp_path / "outputs" / "cost" / "llama-3.1-8b_rtx4090.yaml"
+    assert f"wrote {made.relative_to(tmp_path)}" in capsys.readouterr().out
+    shipped = yaml.safe_load((CONF / "cost" / "llama3.1_8b_rtx_4090.yaml").read_text())
+    assert yaml.safe_load(made.read_text())["fitted_on"] == shipped["fitted_on"]

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from servesim.app.compose import composed
-from servesim.app.hydra_errors import reworded
+from servesim.app.hydra_errors import USER_ERRORS, reworded
 from servesim.app.progress import progress_bar
 from servesim.app.result import Result
 from servesim.app.run import execute
@@ -36,7 +36,7 @@ def setup_from(*overrides: str) -> Setup:
 def _compose(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     try:
         cfg = composed(overrides, with_hydra=True)
-    except Exception as error:
+    except USER_ERRORS as error:
         message = reworded(error, overrides)
         if message is None:
             raise

@@ -22,6 +22,8 @@ from servesim.errors import ServesimError, UnknownChoiceError
 _TOP_LEVEL = "servesim"
 # what composing may raise; Hydra refuses `group=null` with a bare ValueError
 _REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
+# what `reworded` may have a line for
+USER_ERRORS = (ServesimError, *_REFUSALS, OSError)
 
 
 def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None:

@@ -17,7 +17,7 @@ from servesim.app import objective
 from servesim.app.compose import drop_empty_data_dir
 from servesim.app.files import to_json, unwritable
 from servesim.app.help import help_text
-from servesim.app.hydra_errors import reworded
+from servesim.app.hydra_errors import USER_ERRORS, reworded
 from servesim.app.job import in_sweep, note_failure, run_job, short
 from servesim.app.paths import conf_dir
 from servesim.app.sweep import SweepStart, clear, print_rows, read_errors, read_runs, write_rows
@@ -62,7 +62,7 @@ def carry_out(arguments: Sequence[str]) -> Finished:
             _drop_output()
         except KeyboardInterrupt:
             interrupted = True
-        except Exception as error:
+        except USER_ERRORS as error:
             message = reworded(error, arguments)
             if message is None or full_errors:
                 raise
@@ -109,7 +109,7 @@ def _application(errors: list[str]) -> Any:
         except BrokenPipeError:
             _drop_output()
             return objective.NONE
-        except Exception as error:
+        except USER_ERRORS as error:
             message = reworded(error, HydraConfig.get().overrides.task)
             if message is None:
                 raise

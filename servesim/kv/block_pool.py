@@ -13,47 +13,24 @@ slice and not 80 operations. Only blocks that other requests may hit carry a key
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 
+from servesim.kv.keyed import KeyedBlocks
 from servesim.kv.table import BlockTable, Hits
 
 
-class BlockPool:
-    """Blocks 1 … num_gpu_blocks − 1, each free or held.
-
-    Attributes:
-        num_usable: how many there are.
-        num_free: blocks that can be allocated, cached ones included.
-    """
+class BlockPool(KeyedBlocks):
+    """Blocks 1 … num_gpu_blocks − 1, each free or held."""
 
     def __init__(self, num_gpu_blocks: int) -> None:
-        self.num_usable = self.num_free = num_gpu_blocks - 1
+        super().__init__(num_gpu_blocks)
         # number of a run → its blocks in the order of their tokens; the last one goes first
         self._queue: OrderedDict[int, list[int]] = OrderedDict()
         self._num_runs = 0
         if self.num_free:
             self._append(list(range(num_gpu_blocks - 1, 0, -1)))
-        self._key: dict[int, Hashable] = {}
-        self._refs: dict[int, int] = {}
-        self._run_of: dict[int, int] = {}  # of keyed blocks that are free
-        # Equal content is not deduplicated: a key may name several blocks, the oldest one serves.
-        self._cached: dict[Hashable, dict[int, None]] = {}
-
-    @property
-    def num_used(self) -> int:
-        """Blocks that some request holds."""
-        return self.num_usable - self.num_free
 
     def free_order(self) -> list[int]:
         """Block ids in the order in which they would be allocated."""
         return [block for run in self._queue.values() for block in reversed(run)]
-
-    def find(self, key: Hashable) -> int | None:
-        """The block cached under `key`, or None."""
-        blocks = self._cached.get(key)
-        return next(iter(blocks)) if blocks else None
-
-    def is_free(self, block: int) -> bool:
-        """Whether no request holds the keyed block."""
-        return block in self._run_of
 
     def take(self, count: int) -> list[int]:
         """Allocate `count` blocks from the head of the free queue; their cached keys are lost."""
@@ -84,9 +61,7 @@ class BlockPool:
 
     def register(self, block: int, key: Hashable) -> None:
         """Cache a full block, held by one request, under `key`."""
-        self._key[block] = key
-        self._refs[block] = 1
-        self._cached.setdefault(key, {})[block] = None
+        self._remember(block, key)
 
     def release(self, blocks: Sequence[int], own: range = range(0)) -> int | None:
         """Drop one reference on each of a request's blocks, given in the order of its tokens.
@@ -155,10 +130,3 @@ class BlockPool:
         self._num_runs += 1
         self._queue[self._num_runs] = run
         return self._num_runs
-
-    def _forget(self, block: int) -> None:
-        key = self._key.pop(block)
-        blocks = self._cached[key]
-        del blocks[block], self._refs[block], self._run_of[block]
-        if not blocks:
-            del self._cached[key]

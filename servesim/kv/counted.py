@@ -9,42 +9,20 @@ queue here is a sequence of counts, and only a block that other requests may hit
 from collections import OrderedDict
 from collections.abc import Hashable
 
+from servesim.kv.keyed import KeyedBlocks
 from servesim.kv.table import BlockTable, Hits
 
 
-class CountedPool:
-    """Free blocks in engine order, cached keys, reference counts; see `BlockPool`.
-
-    Attributes:
-        num_usable: blocks there are.
-        num_free: blocks that can be allocated, cached ones included.
-    """
+class CountedPool(KeyedBlocks):
+    """Free blocks in engine order, cached keys, reference counts; see `BlockPool`."""
 
     def __init__(self, num_gpu_blocks: int) -> None:
-        self.num_usable = self.num_free = num_gpu_blocks - 1
+        super().__init__(num_gpu_blocks)
         # number of a run → its blocks, the deepest first; −id for the one block of a key
         self._queue: OrderedDict[int, int] = OrderedDict()
         self._num_runs = self._num_keyed = 0
         if self.num_free:
             self._append(self.num_free)
-        self._key: dict[int, Hashable] = {}
-        self._refs: dict[int, int] = {}
-        self._run_of: dict[int, int] = {}
-        self._cached: dict[Hashable, dict[int, None]] = {}
-
-    @property
-    def num_used(self) -> int:
-        """Blocks that some request holds."""
-        return self.num_usable - self.num_free
-
-    def find(self, key: Hashable) -> int | None:
-        """The block cached under `key`, or None."""
-        blocks = self._cached.get(key)
-        return next(iter(blocks)) if blocks else None
-
-    def is_free(self, block: int) -> bool:
-        """Whether no request holds the keyed block."""
-        return block in self._run_of
 
     def own_left(self, number: int) -> int:
         """How many of a run of own blocks are left; the first ones live longest."""
@@ -89,11 +67,8 @@ class CountedPool:
     def cache(self, table: BlockTable, position: int, key: Hashable) -> None:
         """A full block gets a key, and with it an identity; positions come in order."""
         self._num_keyed += 1
-        block = self._num_keyed
-        self._key[block] = key
-        self._refs[block] = 1
-        self._cached.setdefault(key, {})[block] = None
-        table.blocks.append(block)
+        self._remember(self._num_keyed, key)
+        table.blocks.append(self._num_keyed)
 
     def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
         """All of a table's blocks, as `BlockPool.release` does."""
@@ -116,10 +91,3 @@ class CountedPool:
         self._num_runs += 1
         self._queue[self._num_runs] = run
         return self._num_runs
-
-    def _forget(self, block: int) -> None:
-        key = self._key.pop(block)
-        blocks = self._cached[key]
-        del blocks[block], self._refs[block], self._run_of[block]
-        if not blocks:
-            del self._cached[key]

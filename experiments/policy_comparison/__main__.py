@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     if rows_file is None:
         directory = options.get("dir", f"outputs/{experiment}")
         sweep = [f"experiment={experiment}", f"hydra.sweep.dir={directory}", *overrides]
-        code, rows_file = carry_out(sweep)
+        code, rows_file = carry_out(sweep, show_rows=False)
     if rows_file is None:  # all runs failed, which has been said, or it was no sweep
         if not code:
             print(f"error: experiment={experiment} made no sweep", file=sys.stderr)

@@ -45,8 +45,13 @@ def main(arguments: Sequence[str]) -> int:
     return carry_out(arguments).code
 
 
-def carry_out(arguments: Sequence[str]) -> Finished:
-    """Run the application, and say where the rows of a sweep are."""
+def carry_out(arguments: Sequence[str], show_rows: bool = True) -> Finished:
+    """Run the application, and say where the rows of a sweep are.
+
+    Args:
+        arguments: of the command line.
+        show_rows: print a sweep's rows; one who ranks them need not.
+    """
     errors: list[str] = []
     rows, interrupted = None, False
     SweepStart.forget()
@@ -68,7 +73,7 @@ def carry_out(arguments: Sequence[str]) -> Finished:
                 raise
             errors.append(str(message))
     if SweepStart.directory is not None:
-        rows = _finish_sweep(SweepStart.directory, errors)
+        rows = _finish_sweep(SweepStart.directory, errors, show_rows)
     for line in errors:
         print(f"error: {line}", file=sys.stderr)
     if interrupted:
@@ -122,7 +127,7 @@ def _application(errors: list[str]) -> Any:
     return application
 
 
-def _finish_sweep(directory: Path, errors: list[str]) -> Path | None:
+def _finish_sweep(directory: Path, errors: list[str], show_rows: bool) -> Path | None:
     """Gather what the runs wrote; adds a line per reason for which runs failed."""
     rows = None
     try:
@@ -138,7 +143,8 @@ def _finish_sweep(directory: Path, errors: list[str]) -> Path | None:
         if SweepStart.as_json:
             print(to_json([run.row for run in runs]), flush=True)
         elif rows is not None:
-            print_rows(runs, Console())
+            if show_rows:
+                print_rows(runs, Console())
             print(f"{len(runs)} runs: {short(rows)}", flush=True)
     except BrokenPipeError:
         _drop_output()

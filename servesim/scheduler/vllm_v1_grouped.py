@@ -72,10 +72,9 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             return 0
         limit = group.steps_left()
         if self._waiting.entries and group.size < self._max_seqs:
-            if self._waiting.head() is not self._refused:
+            # a block that fills in a step may be one that the head waits for, in the same step
+            if self._waiting.head() is not self._refused or group.num_sharers:
                 return 0
-            if group.num_sharers:
-                limit = 1  # a block that fills may be one that the head waits for
         return group.steps_that_fit(limit)
 
     def next_decodes(self) -> Decodes:

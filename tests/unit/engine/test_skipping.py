@@ -143,3 +143,35 @@ def test_under_memory_pressure_there_are_preemptions_in_both():
 def test_records_do_not_tell_whether_steps_were_skipped():
     totals = serve([request(0, 0, 4, 30)]).totals
     assert totals == replace(totals, skipped_steps=0)
+
+
+def test_a_block_that_fills_lets_the_head_of_the_queue_in_within_the_same_step():
+    # request 3 writes the tokens that request 5 asks for, while 5 waits for memory
+    requests = [
+        request(0, 0, 16, 7),
+        request(1, 0, 37, 6),
+        request(2, 0, 1, 6),
+        request(3, 10 * MS, 2, 5, content=Tokens(tuple(range(7)))),
+        request(4, 17 * MS + 1, 1, 1),
+        request(5, 24 * MS + 2, 17, 1, content=Tokens(tuple(range(18)))),
+    ]
+    runs = [
+        serve(
+            requests,
+            engine(
+                blocks=50,
+                block_size=2,
+                max_tokens=40,
+                max_seqs=9,
+                max_model_len=96,
+                scheduler_reserve_full_isl=False,
+                watermark=0.1,
+                stepwise=stepwise,
+            ),
+            TableTimer(),
+            keep_steps=True,
+        )
+        for stepwise in (True, False)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[1].requests[5].cached_tokens == 6

@@ -70,12 +70,14 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         group = self._group
         if self._running or not group.size:
             return 0
-        limit = group.steps_left()
-        if self._waiting.entries and group.size < self._max_seqs:
+        if (
+            self._waiting.entries
+            and group.size < self._max_seqs
             # a block that fills in a step may be one that the head waits for, in the same step
-            if self._waiting.head() is not self._refused or group.num_sharers:
-                return 0
-        return group.steps_that_fit(limit)
+            and (group.num_sharers or self._waiting.head() is not self._refused)
+        ):
+            return 0
+        return group.steps_that_fit(group.steps_left())
 
     def next_decodes(self) -> Decodes:
         """The batch of the next step, where it only continues the group."""

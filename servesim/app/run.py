@@ -4,7 +4,7 @@ from servesim.app import caveats
 from servesim.app.result import Result
 from servesim.app.setup import Setup
 from servesim.engine.observer import Observer
-from servesim.engine.simulation import RunOptions, run
+from servesim.engine.simulation import RunOptions, Simulation
 from servesim.errors import SettingError, TraceError
 from servesim.kv.capacity import KVBudget
 from servesim.metrics.base import Value
@@ -57,9 +57,14 @@ def _simulated(setup: Setup, load: Load, engine: EngineSetup, options: RunOption
     predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
     try:
         scheduler = setup.profile.start(engine, setup.stepwise)
-        return run(load.requests, predictions, scheduler, timer, options)
+        simulation = Simulation(load.requests, predictions, scheduler, timer, options)
     except SettingError as error:
         raise error.within("scheduler") from None
+    try:
+        simulation.run()
+    except SettingError as error:  # block ids of a trace that the block size does not fit
+        raise error.within("kv") from None
+    return simulation.record()
 
 
 def _row(setup: Setup, load: Load, record: RunRecord, budget: KVBudget) -> dict[str, Value]:

@@ -100,10 +100,6 @@ class KVManager:
                 shared.append(block)
         return Hits(shared, self.pool.own_left(table.own_run) if table.own_run else 0)
 
-    def fits(self, need: Need) -> bool:
-        """Whether a waiting request would get its blocks now."""
-        return self._missing(need) is not None
-
     def admit(self, table: BlockTable, need: Need) -> bool:
         """Give a waiting request its hits and new blocks, or nothing at all and False."""
         missing = self._missing(need)

@@ -6,8 +6,9 @@ position q/100 · (n − 1). Means use an exact sum, so they do not depend on or
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 PERCENTILE_METHOD = "linear interpolation"
 
@@ -26,14 +27,9 @@ class Distribution:
         return cls(ordered, tuple(range(1, len(ordered) + 1)))
 
     @classmethod
-    def weighted(cls, counts: Mapping[float, int]) -> "Distribution":
-        """From value → count."""
-        ordered = tuple(sorted(counts))
-        ends, total = [], 0
-        for value in ordered:
-            total += counts[value]
-            ends.append(total)
-        return cls(ordered, tuple(ends))
+    def weighted(cls, values: Iterable[float], counts: Iterable[int]) -> "Distribution":
+        """From ascending values and how often each occurs."""
+        return cls(tuple(values), tuple(accumulate(counts)))
 
     @property
     def count(self) -> int:

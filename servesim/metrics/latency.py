@@ -43,9 +43,8 @@ class Latency:
             values = [v for v in map(latency, run.requests) if v is not None]
             row |= self._columns(name, Distribution.of(values))
         gaps = run.itl_ps
-        seconds = tuple((gaps.values_ps / PS_PER_S).tolist())
-        ends = tuple(gaps.counts.cumsum().tolist())
-        return row | self._columns("itl", Distribution(seconds, ends))
+        seconds = (gaps.values_ps / PS_PER_S).tolist()
+        return row | self._columns("itl", Distribution.weighted(seconds, gaps.counts.tolist()))
 
     def _columns(self, name: str, values: Distribution) -> dict[str, Value]:
         if not values.count:

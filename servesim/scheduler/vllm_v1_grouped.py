@@ -2,7 +2,7 @@
 
 Requests that just go on decoding are a `DecodeGroup`; the others are scheduled one by one. A
 step in which the order inside the group matters (memory runs out, a prefill stands between
-decodes, drafts) dissolves the group and is left to `VllmV1Scheduler`, as is every step of it.
+decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts there is no group.
 """
 
 from collections.abc import Mapping

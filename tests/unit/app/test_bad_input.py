@@ -134,6 +134,20 @@ def test_an_empty_trace_is_named(tmp_path, capsys):
     assert len(error.strip().splitlines()) == 1
 
 
+def test_a_block_size_that_the_traces_block_ids_do_not_fit_is_named_in_full(tmp_path, capsys):
+    trace = tmp_path / "blocks.jsonl"
+    row = '{"idx": 0, "input_toks": 40, "output_toks": 2, "arrival_time_ns": 0, "hash_ids": [0, 1]}'
+    trace.write_text(row + "\n")
+    base = ("workload=llmservingsim_blocks", f"workload.path={trace}", "cost=roofline")
+    assert main([*base, "kv.block_size=24"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: kv.block_size=24: the trace has ids per 16 tokens")
+    assert len(error.strip().splitlines()) == 1
+    assert main([*base, "kv.block_size=32"]) == 0
+    # without a prefix cache nobody asks for the ids
+    assert main([*base, "kv.block_size=24", "kv.enable_prefix_caching=false"]) == 0
+
+
 def test_an_unknown_option_in_a_sweep_stops_it_before_any_run(tmp_path, capsys):
     assert main(["-m", *BASE, "policies/order=fcfs,fcsf"]) == 2
     assert "did you mean 'fcfs'?" in capsys.readouterr().err

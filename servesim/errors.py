@@ -40,7 +40,12 @@ class SettingError(ServesimError, ValueError):
         return type(self), (self.setting, self.value, self.reason)
 
     def within(self, group: str) -> "SettingError":
-        """The same error with the setting's full name, `group.setting`."""
+        """The same error with the setting's full name, `group.setting`.
+
+        A profile may refuse a policy, whose name is full already.
+        """
+        if self.setting.startswith("policies."):
+            return self
         return type(self)(f"{group}.{self.setting}", self.value, self.reason)
 
 

@@ -191,7 +191,10 @@ class StepTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step as it happened; a row of steps.parquet."""
+    """One step as it happened; a row of steps.parquet.
+
+    `kv_slots_unused` are the token slots of held blocks in which no token's KV is.
+    """
 
     start_ps: int
     duration_ps: int
@@ -202,6 +205,7 @@ class StepRecord:
     num_waiting: int
     num_preempted: int
     kv_blocks_used: int
+    kv_slots_unused: int
 
 
 @dataclass(frozen=True, slots=True)

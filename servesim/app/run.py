@@ -34,7 +34,8 @@ def execute(
     budget = setup.budget()
     engine = setup.engine(budget)
     until = None if setup.until_s is None else seconds_to_ps(setup.until_s)
-    record = _simulated(setup, load, engine, RunOptions(keep_steps, until, observer))
+    options = RunOptions(keep_steps, until, observer, setup.admission)
+    record = _simulated(setup, load, engine, options)
     mismatch = setup.cost.mismatch(setup.deployment)
     axes = caveats.axes_outside(record, setup.cost)
     row = _row(setup, load, record, budget) | {
@@ -83,7 +84,7 @@ def _identity(setup: Setup) -> dict[str, Value]:
     """The columns that say which run a row is."""
     labels = {name.rpartition("/")[2]: label for name, label in setup.labels.items()}
     rate = getattr(setup.workload, "rate_rps", None)
-    keys = ("model", "hardware", "cost", "workload", "scheduler", "order")
+    keys = ("model", "hardware", "cost", "workload", "scheduler", "order", "victim", "admission")
     row: dict[str, Value] = {key: labels.get(key) for key in keys}
     return {**row, "tp": setup.deployment.tp, "rate_rps": rate, "seed": setup.seed}
 

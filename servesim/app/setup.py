@@ -17,8 +17,10 @@ from servesim.errors import ServesimError, SettingError, UnknownChoiceError, nea
 from servesim.kv.capacity import KVBudget, KVSettings
 from servesim.metrics.base import Metric
 from servesim.model.spec import ModelSpec
+from servesim.policies.admission.base import Admission
 from servesim.policies.order.base import Order
 from servesim.policies.predictor.base import Predictor
+from servesim.policies.victim.base import Victim
 from servesim.scheduler.base import CacheSize, EngineSetup, Profile
 from servesim.units import seconds_to_ps
 from servesim.workload.base import Workload
@@ -51,6 +53,8 @@ class Setup:
     """Everything one run is made of.
 
     Attributes:
+        victim: who is preempted; None leaves it to the engine.
+        admission: whom the front end refuses; None refuses nobody.
         labels: chosen option of each config group, e.g. {"policies/order": "fcfs"}.
         until_s: when to cut the run, seconds; None runs to the end.
         stepwise: look at every step instead of skipping those in which nothing is decided.
@@ -62,6 +66,8 @@ class Setup:
     profile: Profile
     order: Order
     predictor: Predictor
+    victim: Victim | None
+    admission: Admission | None
     workload: Workload
     cost: CostModel
     metrics: Mapping[str, Metric]
@@ -84,7 +90,7 @@ class Setup:
         if longest is None:
             longest = min(self.deployment.model.max_position_embeddings, budget.kv_cache_tokens)
         cache = CacheSize(budget.num_gpu_blocks, self.kv.block_size, self.kv.enable_prefix_caching)
-        return EngineSetup(self.deployment.gpu, cache, longest, self.order)
+        return EngineSetup(self.deployment.gpu, cache, longest, self.order, self.victim)
 
 
 def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
@@ -109,6 +115,8 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         profile=_make(cfg, "scheduler"),
         order=_make(cfg, "policies.order"),
         predictor=_make(cfg, "policies.predictor"),
+        victim=_make(cfg, "policies.victim"),
+        admission=_make(cfg, "policies.admission"),
         workload=_make(cfg, "workload"),
         cost=_make(cfg, "cost"),
         metrics=_metrics(cfg),

@@ -40,7 +40,8 @@ _SHARES = {
 }
 # columns that the title, a label, a note or a warning tells of, and totals behind a rate or share
 _TOLD_OTHERWISE = {
-    *("model", "hardware", "cost", "workload", "scheduler", "order", "tp", "rate_rps", "seed"),
+    *("model", "hardware", "cost", "workload", "scheduler", "order", "victim", "admission"),
+    *("tp", "rate_rps", "seed"),
     *("slo_ttft_s", "slo_tpot_s", "num_gpu_blocks", "finished", "rejected_reason"),
     *("steps", "steps_skipped", "steps_outside_fit", "outside_fit", "cost_mismatch"),
     *("offered_rps", "rho", "backlog_growth_rps", "overloaded"),

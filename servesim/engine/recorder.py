@@ -56,12 +56,14 @@ class Recorder:
 
     Attributes:
         steps: a record per step, where asked for.
+        keeps_steps: whether they are.
         last_end_ps: end of the last step.
     """
 
-    def __init__(self, keep_steps: bool) -> None:
+    def __init__(self, keep_steps: bool, block_size: int) -> None:
         self.steps: list[StepRecord] = []
-        self._keep_steps = keep_steps
+        self.keeps_steps = keep_steps
+        self._block_size = block_size
         self._log = StepLog()
         self._gaps: Counter[int] = Counter()  # of requests that did more than go on decoding
         self._live: dict[int, _Track] = {}
@@ -131,7 +133,7 @@ class Recorder:
         self._log.add_step(duration_ps, plan.decodes.seqs, seqs, tokens, step.blocks_used)
         if outside:
             self._log.add_outside(outside, 1, duration_ps)
-        if self._keep_steps:
+        if self.keeps_steps:
             self.steps.append(step_record(step))
         live, gaps = self._live, self._gaps
         for rid, tokens in outcome.emitted:
@@ -157,8 +159,8 @@ class Recorder:
         self._log.num_skipped += steps - 1
         if durations.outside:
             self._log.add_outside(durations.outside, steps, durations.total(steps))
-        if self._keep_steps:
-            self.steps.extend(run_records(run, steps, taken))
+        if self.keeps_steps:
+            self.steps.extend(run_records(run, steps, taken, self._block_size))
 
     def ended(self, outcome: StepOutcome, now_ps: int) -> None:
         """Requests have ended with the step or the run that is over now."""

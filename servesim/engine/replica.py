@@ -15,6 +15,7 @@ from servesim.cost.base import StepTimer
 from servesim.engine.observer import Observer, Progress
 from servesim.engine.recorder import Recorder
 from servesim.engine.under_way import Run, Step
+from servesim.policies.admission.base import Admission, EngineLoad
 from servesim.records import Request
 from servesim.scheduler.base import Scheduler
 
@@ -36,12 +37,14 @@ class Replica:
         timer: StepTimer,
         recorder: Recorder,
         observer: Observer | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._env = env
         self._scheduler = scheduler
         self._timer = timer
         self._recorder = recorder
         self._observer = observer
+        self._admission = admission
         self._under_way: Run | Step | None = None
         self._end: Event | None = None  # of it; other timeouts have lapsed
         self.num_decisions = self._empty_plans = 0
@@ -49,6 +52,8 @@ class Replica:
     def submit(self, request: Request, predicted_tokens: float) -> None:
         """A request reaches the engine now."""
         reason = self._scheduler.reject_reason(request)
+        if reason is None and self._admission is not None:
+            reason = self._admission.refuse(request, self._load_now())
         if reason is not None:
             self._recorder.rejected(request, reason)
             return
@@ -73,6 +78,11 @@ class Replica:
             if steps:
                 self._finish_run(run, steps)
         self._recorder.left_group(self._scheduler.decoding())
+
+    def _load_now(self) -> EngineLoad:
+        scheduler = self._scheduler
+        waiting, used = scheduler.load()
+        return EngineLoad(waiting, scheduler.num_running, scheduler.kv_blocks, used)
 
     def _wait(self, delay_ps: int) -> None:
         self._end = Timeout(self._env, delay_ps)
@@ -121,7 +131,9 @@ class Replica:
             durations = self._timer.decode_run(decodes, steps)
             steps = durations.steps
             waiting, used = scheduler.load()
-            self._under_way = Run(now, decodes, durations, steps, used, waiting)
+            self._under_way = Run(
+                now, decodes, durations, steps, used, waiting, self._slots_unused()
+            )
             return durations.total(steps)
         if scheduler.num_running or scheduler.num_waiting:
             return self._step(now)
@@ -138,8 +150,11 @@ class Replica:
         time = self._timer.step_time(plan)
         self._recorder.planned(plan, now)
         waiting, used = scheduler.load()
-        self._under_way = Step(now, plan, time, waiting, used)
+        self._under_way = Step(now, plan, time, waiting, used, self._slots_unused())
         return time.duration_ps
+
+    def _slots_unused(self) -> int:
+        return self._scheduler.kv_slots_unused if self._recorder.keeps_steps else 0
 
     def _finish_run(self, run: Run, steps: int) -> None:
         self._recorder.ran(run, steps, self._scheduler.advance(steps))

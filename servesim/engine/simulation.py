@@ -11,23 +11,26 @@ from servesim.engine.observer import Observer
 from servesim.engine.recorder import Recorder
 from servesim.engine.replica import Replica
 from servesim.errors import SettingError
+from servesim.policies.admission.base import Admission
 from servesim.records import Request, RunRecord
 from servesim.scheduler.base import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run is carried out; none of it changes what happens up to its end.
+    """How a run is carried out.
 
     Attributes:
         keep_steps: whether to keep a record per step.
         until_ps: when to stop; what is unfinished then is recorded as unfinished.
         observer: told now and then how far the run has come.
+        admission: whom the front end refuses; None refuses nobody.
     """
 
     keep_steps: bool = False
     until_ps: int | None = None
     observer: Observer | None = None
+    admission: Admission | None = None
 
 
 class Simulation:
@@ -59,8 +62,15 @@ class Simulation:
             reason = "the simulation has nobody who proposes drafts; nearest: 0"
             raise SettingError("num_speculative_tokens", drafts, reason)
         self._env = Environment(initial_time=0)
-        self._recorder = Recorder(self._options.keep_steps)
-        self._replica = Replica(self._env, scheduler, timer, self._recorder, self._options.observer)
+        self._recorder = Recorder(self._options.keep_steps, scheduler.block_size)
+        self._replica = Replica(
+            self._env,
+            scheduler,
+            timer,
+            self._recorder,
+            self._options.observer,
+            self._options.admission,
+        )
         self._env.process(self._arrive(requests, predictions))
 
     def run(self) -> None:

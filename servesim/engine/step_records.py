@@ -22,21 +22,24 @@ def step_record(step: Step) -> StepRecord:
         num_waiting=step.waiting,
         num_preempted=len(plan.preempted),
         kv_blocks_used=step.blocks_used,
+        kv_slots_unused=step.slots_unused,
     )
 
 
-def run_records(run: Run, steps: int, taken: list[int]) -> Iterator[StepRecord]:
+def run_records(run: Run, steps: int, taken: list[int], block_size: int) -> Iterator[StepRecord]:
     """The steps of a run as rows, as if each had been looked at.
 
     Args:
         run: what was under way.
         steps: how many of its steps were taken.
         taken: blocks that each of them took.
+        block_size: tokens per block.
     """
-    used = run.blocks_used
+    used, unused = run.blocks_used, run.slots_unused
     start = run.start_ps
     for step in range(steps):
         used += taken[step]
+        unused += taken[step] * block_size - run.decodes.seqs
         duration = run.durations.at(step)
         yield StepRecord(
             start_ps=start,
@@ -48,5 +51,6 @@ def run_records(run: Run, steps: int, taken: list[int]) -> Iterator[StepRecord]:
             num_waiting=run.waiting + bisect_right(run.arrivals_ps, start),
             num_preempted=0,
             kv_blocks_used=used,
+            kv_slots_unused=unused,
         )
         start += duration

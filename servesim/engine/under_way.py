@@ -17,6 +17,7 @@ class Run:
         steps: how many will be taken.
         blocks_used: KV blocks held before the first one.
         waiting: requests that waited then.
+        slots_unused: slots of held blocks without a token then; 0 where no step is recorded.
         arrivals_ps: when further ones arrived that changed nothing.
     """
 
@@ -26,15 +27,20 @@ class Run:
     steps: int
     blocks_used: int
     waiting: int
+    slots_unused: int = 0
     arrivals_ps: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Step:
-    """A step under way: when it began, its plan and time, requests waiting and blocks held."""
+    """A step under way: when it began, its plan and time, requests waiting and blocks held.
+
+    `slots_unused` are those of the held blocks without a token, 0 where no step is recorded.
+    """
 
     start_ps: int
     plan: StepPlan
     time: StepTime
     waiting: int
     blocks_used: int
+    slots_unused: int = 0

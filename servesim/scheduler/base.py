@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from servesim import checks
+from servesim.errors import SettingError
 from servesim.hardware.gpu import GPU
 from servesim.policies.order.base import Order
+from servesim.policies.victim.base import Victim
 from servesim.records import Decodes, PrefixStats, Request, StepOutcome, StepPlan
 
 
@@ -32,15 +34,34 @@ class CacheSize:
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """All that an engine profile is started with besides its own settings."""
+    """All that an engine profile is started with besides its own settings.
+
+    Attributes:
+        gpu: what it runs on.
+        cache: its KV cache.
+        max_model_len: longest context, tokens.
+        order: of the waiting queue.
+        victim: who is preempted; None leaves it to the engine.
+    """
 
     gpu: GPU
     cache: CacheSize
     max_model_len: int
     order: Order
+    victim: Victim | None = None
 
     def __post_init__(self) -> None:
         checks.whole("max_model_len", self.max_model_len, at_least=2)
+
+    def refuse_victim_policy(self, why: str) -> None:
+        """For profiles in which nobody chooses a victim.
+
+        Raises:
+            SettingError: a victim policy was asked for.
+        """
+        if self.victim is not None:
+            policy = type(self.victim).__name__
+            raise SettingError("policies.victim", policy, f"{why}; nearest: policies/victim=engine")
 
 
 class Scheduler(Protocol):
@@ -65,6 +86,21 @@ class Scheduler(Protocol):
     @property
     def kv_blocks_used(self) -> int:
         """Blocks held by requests."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+
+    @property
+    def kv_slots_unused(self) -> int:
+        """Token slots of held blocks that hold no token's KV: reserved, or not yet reached."""
+
+    @property
+    def pipeline_depth(self) -> int:
+        """Steps planned before the first of them is taken in: 1, or 2 (asynchronous scheduling).
+
+        With 2, `schedule` is called when the step before has been planned and is not yet over.
+        """
 
     @property
     def prefix_stats(self) -> PrefixStats:

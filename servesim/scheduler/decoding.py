@@ -74,6 +74,11 @@ class DecodeGroup:
         """Blocks that the next step needs."""
         return self._due[self.steps % self._block_size]
 
+    def slots_unused(self) -> int:
+        """Slots of their last blocks that they have not reached."""
+        steps, size = self.steps, self._block_size
+        return sum(count * ((phase - steps) % size) for phase, count in enumerate(self._due))
+
     def steps_left(self) -> int:
         """Steps until the first member ends; of an empty group, at least one."""
         return self._ends[0][0] - self.steps if self._ends else 1

@@ -6,6 +6,11 @@ from servesim.records import NO_DECODES, Decodes, StepOutcome, StepPlan, Work
 class StepsOnly:
     """The part of a `Scheduler` that is about steady steps, where there are none."""
 
+    @property
+    def pipeline_depth(self) -> int:
+        """A step is over before the next one is planned."""
+        return 1
+
     def steady_steps(self) -> int:
         """None."""
         return 0

@@ -44,6 +44,11 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         return len(self._running) + self._group.size
 
     @property
+    def kv_slots_unused(self) -> int:
+        """Slots of held blocks that hold no token's KV."""
+        return super().kv_slots_unused + self._group.slots_unused()
+
+    @property
     def running(self) -> tuple[int, ...]:
         """Running requests in the engine's order."""
         states = sorted([*self._running, *self._group.states()], key=lambda s: s.admission_order)

@@ -95,6 +95,17 @@ class VllmV1Scheduler(StepsOnly):
         return self._kv.pool.num_used
 
     @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self._kv.block_size
+
+    @property
+    def kv_slots_unused(self) -> int:
+        """Slots of held blocks that hold no token's KV."""
+        size = self._kv.block_size
+        return sum(s.table.num_blocks * size - s.computed for s in self._running)
+
+    @property
     def prefix_stats(self) -> PrefixStats:
         """Tokens looked up and found at first admissions; resumed requests do not count."""
         return PrefixStats(self._queries, self._hits)

@@ -11,7 +11,8 @@ import pytest
 import servesim
 from servesim import Result
 
-LABELS = ("model", "hardware", "cost", "workload", "scheduler", "order", "tp", "rate_rps", "seed")
+CHOICES = ("model", "hardware", "cost", "workload", "scheduler", "order", "victim", "admission")
+LABELS = (*CHOICES, "tp", "rate_rps", "seed")
 HOW = ("steps_skipped",)  # how a run was carried out, not what happened in it
 PERCENTILES = (50, 90, 99)
 BLOCKS = 60

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.policy_comparison.__main__ import main
-from experiments.policy_comparison.plot import plot
-from experiments.policy_comparison.ranking import print_ranking, rank
+import experiments.compare
+import experiments.compare.plot
+import experiments.compare.ranking
+from experiments.policy_comparison.__main__ import ORDERS as COMPARISON
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("SERVESIM_DATA") or ROOT.parent / "shared" / "data")
@@ -18,6 +19,22 @@ ORDERS = ("fcfs", "priority", "shortest_prompt", "sjf_predicted")
 BRIEF = ("policies/order=fcfs,priority", "seed=1", "workload.num_requests=5", "cost=roofline")
 BASIC = "hydra/launcher=basic"
 SHRUNK = ("seed=1,2", "workload.rate_rps=2,20", "hydra/launcher=basic")
+
+
+def main(arguments):
+    return experiments.compare.main(COMPARISON, arguments)
+
+
+def rank(rows):
+    return experiments.compare.ranking.rank(rows, COMPARISON)
+
+
+def plot(rows, path):
+    return experiments.compare.plot.plot(rows, COMPARISON, path)
+
+
+def print_ranking(ranking, console):
+    experiments.compare.ranking.print_ranking(ranking, COMPARISON, console)
 
 
 @pytest.fixture(autouse=True)

@@ -141,6 +141,7 @@ class StepPlan(NamedTuple):
     recomputed: tuple[tuple[int, int], ...] = ()
     decodes: Decodes = NO_DECODES
     left_group: tuple[tuple[int, int], ...] = ()
+    padded_to: int = 0
 
     @property
     def num_seqs(self) -> int:
@@ -154,6 +155,13 @@ class StepPlan(NamedTuple):
         for work in self.work:
             tokens += work.num_tokens
         return tokens
+
+    def padded(self) -> "StepPlan":
+        """The plan that takes the same time without padding."""
+        if not self.padded_to:
+            return self
+        work = tuple(work._replace(num_tokens=self.padded_to) for work in self.work)
+        return self._replace(work=work, padded_to=0)
 
 
 class Emission(NamedTuple):
@@ -290,6 +298,7 @@ class RunRecord:
         prefix_stats: prefix-cache totals.
         kv_blocks: blocks that requests can hold.
         end_ps: end of the last step, or of the run where it was cut.
+        block_size: tokens per block.
     """
 
     requests: tuple[RequestRecord, ...]
@@ -299,3 +308,4 @@ class RunRecord:
     prefix_stats: PrefixStats
     kv_blocks: int
     end_ps: int
+    block_size: int

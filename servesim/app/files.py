@@ -9,13 +9,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from servesim.app.result import Result
+from servesim.app.timeline import write_timeline
 from servesim.errors import OutputError
 
 CONFIG, SUMMARY, RUN = "config.yaml", "summary.json", "run.json"
 REQUESTS, STEPS, ERROR = "requests.parquet", "steps.parquet", "error.txt"
+TIMELINE = "timeline.json"
 
 
-RUN_FILES = (CONFIG, SUMMARY, RUN, REQUESTS, STEPS, ERROR)
+RUN_FILES = (CONFIG, SUMMARY, RUN, REQUESTS, STEPS, TIMELINE, ERROR)
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
@@ -43,7 +45,9 @@ def _strict(value: Any) -> Any:
 
 
 def write_run(directory: Path, result: Result, cfg: DictConfig, run: Mapping[str, Any]) -> None:
-    """Write config.yaml, requests.parquet and, if kept, steps.parquet, beside `write_row`'s files.
+    """Write config.yaml, requests.parquet and what was asked for, beside `write_row`'s files.
+
+    That is steps.parquet with `output.steps` and timeline.json with `output.timeline`.
 
     Raises:
         OutputError: naming the directory and the system's reason.
@@ -52,8 +56,10 @@ def write_run(directory: Path, result: Result, cfg: DictConfig, run: Mapping[str
     try:
         (directory / CONFIG).write_text(OmegaConf.to_yaml(cfg, resolve=True), encoding="utf-8")
         result.requests.to_parquet(directory / REQUESTS, index=False)
-        if result.record.steps:
+        if cfg.output.steps:
             result.steps.to_parquet(directory / STEPS, index=False)
+        if cfg.output.timeline:
+            write_timeline(directory / TIMELINE, result.record)
     except OSError as error:
         raise unwritable(str(directory), error) from error
 

@@ -21,6 +21,7 @@ servesim: discrete-event simulation of LLM serving
   servesim -m policies/order=fcfs,priority workload.rate_rps=2,4,6   sweep
   servesim experiment=policy_comparison          a prepared sweep
   servesim output.format=json                    the summary as JSON, of a sweep a list of rows
+  servesim output.timeline=true                  also timeline.json, for https://ui.perfetto.dev
   servesim workload=trace --help                 the settings under other choices
   servesim --cfg job                             the composed configuration, with all tables
 

@@ -11,13 +11,15 @@ from rich.console import Console
 
 from servesim import checks
 from servesim.app import objective, progress
-from servesim.app.files import ERROR, to_json, unwritable, write_row, write_run
+from servesim.app.files import ERROR, TIMELINE, to_json, unwritable, write_row, write_run
 from servesim.app.provenance import versions
 from servesim.app.result import Result
 from servesim.app.run import execute
 from servesim.app.setup import build
 from servesim.app.sweep import JOB
 from servesim.app.table import print_result
+from servesim.errors import SettingError
+from servesim.units import BYTES_PER_MB
 
 FORMATS = ("table", "json")
 
@@ -36,7 +38,7 @@ def run_job(cfg: DictConfig) -> float:
     objective.check(cfg.objective, setup, load)
     shows_bar = not in_sweep() and progress.wanted(output.progress)
     with progress.progress_bar(len(load.requests), shows_bar) as observer:
-        result = execute(setup, output.steps, observer, load)
+        result = execute(setup, output.steps or output.timeline, observer, load)
     value = objective.value_of(cfg.objective, result.summary)
     run = {
         **versions(),
@@ -75,6 +77,10 @@ def _checked_output(cfg: DictConfig) -> DictConfig:
     checks.choice("output.progress", output.progress, progress.MODES)
     checks.flag("output.files", output.files)
     checks.flag("output.steps", output.steps)
+    checks.flag("output.timeline", output.timeline)
+    if output.timeline and not output.files:
+        reason = "is a file, and output.files=false wants none; nearest: output.files=true"
+        raise SettingError("output.timeline", output.timeline, reason)
     return output
 
 
@@ -90,6 +96,13 @@ def _show(result: Result, output: DictConfig, directory: Path) -> None:
         print_result(result, Console())
         if output.files:
             print(f"files: {short(directory)}")
+        if output.timeline:
+            print(_timeline_in_short(directory / TIMELINE))
+
+
+def _timeline_in_short(path: Path) -> str:
+    size_mb = path.stat().st_size / BYTES_PER_MB
+    return f"timeline: {short(path)} ({size_mb:.1f} MB), for https://ui.perfetto.dev"
 
 
 def _in_short(result: Result) -> str:

@@ -1,5 +1,7 @@
 """Carry out one run: load, engine, cost, metrics."""
 
+from dataclasses import replace
+
 from servesim.app import caveats
 from servesim.app.result import Result
 from servesim.app.setup import Setup
@@ -7,7 +9,7 @@ from servesim.engine.observer import Observer
 from servesim.engine.simulation import RunOptions, Simulation
 from servesim.errors import SettingError, TraceError
 from servesim.kv.capacity import KVBudget
-from servesim.metrics.base import Value
+from servesim.metrics.base import Value, needs_steps
 from servesim.records import RunRecord
 from servesim.scheduler.base import EngineSetup
 from servesim.units import seconds_to_ps
@@ -24,7 +26,7 @@ def execute(
 
     Args:
         setup: what to run.
-        keep_steps: whether to keep a record per step.
+        keep_steps: whether the result has a record per step; a metric may need them without.
         observer: told now and then how far the run has come.
         load: the workload's requests, where they have been made already.
     """
@@ -34,7 +36,8 @@ def execute(
     budget = setup.budget()
     engine = setup.engine(budget)
     until = None if setup.until_s is None else seconds_to_ps(setup.until_s)
-    options = RunOptions(keep_steps, until, observer, setup.admission)
+    recorded = keep_steps or any(map(needs_steps, setup.metrics.values()))
+    options = RunOptions(recorded, until, observer, setup.admission)
     record = _simulated(setup, load, engine, options)
     mismatch = setup.cost.mismatch(setup.deployment)
     axes = caveats.axes_outside(record, setup.cost)
@@ -50,6 +53,8 @@ def execute(
         *caveats.outside_fit(record, axes),
         *caveats.not_finished(row),
     ]
+    if not keep_steps:
+        record = replace(record, steps=())
     return Result(row, _notes(setup, load, budget, engine), warnings, record)
 
 

@@ -89,7 +89,12 @@ class Setup:
         longest = self.max_model_len
         if longest is None:
             longest = min(self.deployment.model.max_position_embeddings, budget.kv_cache_tokens)
-        cache = CacheSize(budget.num_gpu_blocks, self.kv.block_size, self.kv.enable_prefix_caching)
+        cache = CacheSize(
+            budget.num_gpu_blocks,
+            self.kv.block_size,
+            self.kv.enable_prefix_caching,
+            budget.kv_bytes_per_token,
+        )
         return EngineSetup(self.deployment.gpu, cache, longest, self.order, self.victim)
 
 

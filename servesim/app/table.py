@@ -26,6 +26,7 @@ _LABELS = {
     "busy_fraction": "engine busy",
     "kv_use_mean": "KV use, mean",
     "kv_use_max": "KV use, peak",
+    "kv_waste": "KV held unused",
     "prefix_hit_rate": "prefix hit rate",
     "preemptions": "preemptions",
     "recomputed_tokens": "recomputed tokens",
@@ -36,7 +37,7 @@ _LABELS = {
 }
 _SHARES = {
     *("slo_attainment", "kv_use_mean", "kv_use_max", "prefix_hit_rate", "busy_fraction"),
-    "recomputed_share",
+    *("recomputed_share", "kv_waste"),
 }
 # columns that the title, a label, a note or a warning tells of, and totals behind a rate or share
 _TOLD_OTHERWISE = {

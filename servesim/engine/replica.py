@@ -53,6 +53,7 @@ class Replica:
         """A request reaches the engine now."""
         reason = self._scheduler.reject_reason(request)
         if reason is None and self._admission is not None:
+            self._look(int(self._env.now))
             reason = self._admission.refuse(request, self._load_now())
         if reason is not None:
             self._recorder.rejected(request, reason)
@@ -78,6 +79,20 @@ class Replica:
             if steps:
                 self._finish_run(run, steps)
         self._recorder.left_group(self._scheduler.decoding())
+
+    def _look(self, now: int) -> None:
+        """Plan the step under way by itself, so that the engine's load is that of this moment.
+
+        In the middle of a run it is that of the run's beginning.
+        """
+        run = self._under_way
+        if type(run) is not Run:
+            return
+        done = run.durations.steps_until(now - run.start_ps) - 1
+        if done:
+            self._finish_run(run, done)
+        start = run.start_ps + run.durations.total(done)
+        self._wait(start + self._step(start) - now)
 
     def _load_now(self) -> EngineLoad:
         scheduler = self._scheduler
@@ -147,7 +162,7 @@ class Replica:
         self._empty_plans = 0 if plan.num_seqs else self._empty_plans + 1
         if self._empty_plans > 1:
             raise RuntimeError(f"scheduler is stuck at {now} ps with requests waiting")
-        time = self._timer.step_time(plan)
+        time = self._timer.step_time(plan.padded())
         self._recorder.planned(plan, now)
         waiting, used = scheduler.load()
         self._under_way = Step(now, plan, time, waiting, used, self._slots_unused())

@@ -8,6 +8,7 @@ from simpy import Environment, Event
 from servesim.cost.base import StepTimer
 from servesim.engine.clock import Arrival
 from servesim.engine.observer import Observer
+from servesim.engine.pipelined import PipelinedReplica
 from servesim.engine.recorder import Recorder
 from servesim.engine.replica import Replica
 from servesim.errors import SettingError
@@ -63,7 +64,8 @@ class Simulation:
             raise SettingError("num_speculative_tokens", drafts, reason)
         self._env = Environment(initial_time=0)
         self._recorder = Recorder(self._options.keep_steps, scheduler.block_size)
-        self._replica = Replica(
+        kind = PipelinedReplica if scheduler.pipeline_depth > 1 else Replica
+        self._replica = kind(
             self._env,
             scheduler,
             timer,
@@ -93,6 +95,7 @@ class Simulation:
             prefix_stats=self._scheduler.prefix_stats,
             kv_blocks=self._scheduler.kv_blocks,
             end_ps=recorder.last_end_ps if finished else int(self._env.now),
+            block_size=self._scheduler.block_size,
         )
 
     def _arrive(

@@ -19,10 +19,18 @@ Row = Mapping[str, Value]
 
 
 class Metric(Protocol):
-    """Some columns of the summary; a value whose fields are its YAML."""
+    """Some columns of the summary; a value whose fields are its YAML.
+
+    A metric over `RunRecord.steps` says so by a class attribute, `needs_steps = True`.
+    """
 
     def measure(self, run: RunRecord) -> Row:
         """Column → value; units are in the names, None stands for no value."""
+
+
+def needs_steps(metric: Metric) -> bool:
+    """Whether a metric has no value without a record per step."""
+    return bool(getattr(metric, "needs_steps", False))
 
 
 def ttft_s(record: RequestRecord) -> float | None:

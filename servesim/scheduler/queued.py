@@ -34,7 +34,9 @@ class QueuedEngine:
     pipeline_depth = 1
     block_size = 1
 
-    def __init__(self, setup: EngineSetup) -> None:
+    def __init__(self, setup: EngineSetup, stepwise: bool = False) -> None:
+        """Empty queues; with `stepwise`, no step is steady."""
+        self._stepwise = stepwise
         self._max_model_len = setup.max_model_len
         self._waiting = WaitingQueue(setup.order)
         self._running: list[RequestState] = []
@@ -109,7 +111,9 @@ class QueuedEngine:
     def steady_steps(self) -> int:
         """How many steps from now on only give everyone who runs a token."""
         running = self._running
-        if not running or not self._in_unison or (self._waiting.entries and not self._settled()):
+        if self._stepwise or not running or not self._in_unison:
+            return 0
+        if self.num_waiting and not self._settled():
             return 0
         return self._steps_that_fit(min(map(self._left, running)))
 

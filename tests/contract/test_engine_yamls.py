@@ -30,7 +30,7 @@ def test_a_scheduler_serves_everyone(path, blocks):
     once = requests["prompt_tokens"] - requests["cached_tokens"] + requests["output_tokens"] - 1
     assert tokens == (once + requests["recomputed_tokens"]).sum()
     if blocks:
-        assert result.summary["kv_use_max"] > 0.95
+        assert result.summary["kv_use_max"] > 0.9
 
 
 @yamls.each("scheduler")

@@ -17,6 +17,7 @@ UNITS = re.compile(r"_(s|rps|tokens_per_s|fraction|share|rate|mean|max|tokens|st
 PURE = {
     *("requests", "finished", "rejected", "unfinished", "failed", "steps", "preemptions"),
     *("preempted_requests", "rejected_reason", "slo_attainment", "rho", "overloaded"),
+    "kv_waste",
 }
 
 
@@ -25,7 +26,7 @@ def runs() -> dict[str, RunRecord]:
     """Small runs that end in every way."""
     many = [request(i, i * 5 * MS, prompt=10 + i % 20, output=1 + i % 30) for i in range(40)]
     return {
-        "served": serve(many),
+        "served": serve(many, keep_steps=True),
         "short of memory": serve(many, engine(blocks=20, max_model_len=64)),
         "cut": serve(many, until_ps=300 * MS),
         "cut before anyone came": serve([request(0, 900 * MS)], until_ps=300 * MS),

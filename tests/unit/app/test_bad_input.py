@@ -87,6 +87,7 @@ CASES = {
     ),
     "output.files=maybe": "output.files='maybe': must be true or false",
     "output.steps=7": "output.steps=7: must be true or false",
+    "output.timeline=7": "output.timeline=7: must be true or false",
     "metrics.latency.percentiles=50": "percentiles=50: must be a list of numbers, e.g. [50, 99]",
     "metrics.latency.percentiles=p50": "percentiles='p50': must be a list of numbers",
     "hardware.dense_tflops=null": "hardware.dense_tflops=None: must be a mapping {dtype: TFLOP/s}",

@@ -33,13 +33,14 @@ def files_of(tmp_path):
 
 
 def test_a_directory_used_again_holds_the_rows_of_the_new_sweep_only(capsys, tmp_path):
-    sweep(capsys, "seed=1,2,3", "output.steps=true")
+    sweep(capsys, "seed=1,2,3", "output.steps=true", "output.timeline=true")
     code, printed = sweep(capsys, "seed=7,8")
     assert code == 0
     assert list(rows(tmp_path)["seed"]) == [7, 8]
     assert "2 runs" in printed.out
     assert not (tmp_path / "sweep" / "2").exists()
     assert not list(tmp_path.rglob("steps.parquet"))
+    assert not list(tmp_path.rglob("timeline.json"))
 
 
 def test_an_earlier_failure_does_not_fail_a_good_sweep(capsys, tmp_path):

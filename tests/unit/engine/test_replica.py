@@ -97,7 +97,7 @@ def test_drafts_that_nobody_proposes_are_refused():
 def test_a_scheduler_that_never_gets_on_is_an_error_and_no_endless_loop():
     class Stuck:
         num_running, num_waiting, kv_blocks_used, kv_blocks = 1, 0, 0, 1
-        num_speculative_tokens, block_size = 0, 4
+        num_speculative_tokens, block_size, pipeline_depth = 0, 4, 1
 
         def reject_reason(self, request):
             return None

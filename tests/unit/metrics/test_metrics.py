@@ -76,6 +76,7 @@ def run_of(*records, itl=None, end=2.0, totals=None, prefix=(0, 0)):
         PrefixStats(*prefix),
         100,
         round(end * SECOND),
+        16,
     )
 
 

@@ -1,6 +1,7 @@
 """The waiting queue of an engine, in whatever order the policy wants."""
 
 import heapq
+from collections.abc import Container
 from typing import NamedTuple
 
 from servesim.policies.order.base import Order
@@ -48,6 +49,21 @@ class WaitingQueue:
     def pop(self) -> RequestState:
         """Take the head out."""
         return heapq.heappop(self.entries).state
+
+    def in_order(self) -> list[RequestState]:
+        """Everyone who waits, the head first."""
+        self.entries.sort()  # a sorted list is a heap
+        return [entry.state for entry in self.entries]
+
+    def discard(self, rids: Container[int]) -> None:
+        """Take these requests out, wherever they are."""
+        self.entries = [entry for entry in self.entries if entry.rid not in rids]
+        heapq.heapify(self.entries)
+
+    def remove(self, state: RequestState) -> None:
+        """Take out a request that is not at the head: it has ended, or was given up."""
+        self.entries = [entry for entry in self.entries if entry.state is not state]
+        heapq.heapify(self.entries)
 
     def _entry(self, state: RequestState, now_s: float) -> _Entry:
         request = state.request

@@ -40,8 +40,9 @@ class Comparison:
         experiment: YAML of `conf/experiment/` that is run where no other is asked for.
         choice: column of the rows that holds the choice, e.g. "order".
         first: choice that is drawn first.
-        columns: of the ranking, in order; goodput's lowest and highest over seeds follow it.
+        columns: of the ranking, in order.
         panels: of the figure.
+        goodput_range: whether the ranking shows goodput's lowest and highest over seeds too.
         metrics: that the sweep must have for these, as a user would write them.
     """
 
@@ -51,6 +52,7 @@ class Comparison:
     columns: tuple[Column, ...]
     panels: tuple[Panel, ...]
     metrics: str
+    goodput_range: bool = True
 
     @property
     def keys(self) -> list[str]:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from experiments.compare.comparison import Comparison, Panel
 from experiments.figures import TEXT_WIDTH_IN, save, use_style
 
-_LEGEND_COLUMNS = 6
+_LEGEND_COLUMNS = 7
 
 
 def plot(rows: pd.DataFrame, comparison: Comparison, path: Path) -> list[Path]:

@@ -85,7 +85,8 @@ def print_ranking(ranking: pd.DataFrame, comparison: Comparison, console: Consol
     seeds = int(ranking["seeds"].max())
     means = "one seed" if seeds == 1 else f"means of {seeds} seeds"
     console.print(
-        f"{means}, best goodput first; min and max are goodput over seeds"
+        f"{means}, best goodput first"
+        + ("; min and max are goodput over seeds" if comparison.goodput_range else "")
         + ("; *: the queue kept growing in some runs" if overloaded else ""),
         style="dim",
     )
@@ -96,10 +97,10 @@ def _means(comparison: Comparison) -> list[str]:
 
 
 def _shown(comparison: Comparison) -> Iterator[Column]:
-    """The columns of the ranking, goodput's range after goodput."""
+    """The columns of the ranking, goodput's range after goodput where it is shown."""
     for column in comparison.columns:
         yield column
-        if column.name == "goodput_rps":
+        if column.name == "goodput_rps" and comparison.goodput_range:
             yield Column("goodput_low", "\nmin", column.style)
             yield Column("goodput_high", "\nmax", column.style)
 

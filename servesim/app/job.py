@@ -107,7 +107,7 @@ def _timeline_in_short(path: Path) -> str:
 
 def _in_short(result: Result) -> str:
     summary = result.summary
-    said = [str(summary["order"])]
+    said = [str(summary["scheduler"]), str(summary["order"])]
     if summary["rate_rps"] is not None:
         said.append(f"rate {summary['rate_rps']:g}")
     said.append(f"seed {summary['seed']}")

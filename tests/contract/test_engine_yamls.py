@@ -61,3 +61,24 @@ def test_an_output_prints_and_ends_well(path, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.strip()
+
+
+HOW = {"steps_skipped"}  # tells how a run was carried out, not what happened in it
+
+
+@yamls.each("scheduler")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_skipping_changes_no_number_of_any_scheduler(path, seed):
+    load = (f"scheduler={path.stem}", *SMALL, SCARCE, f"seed={seed}", "policies/order=priority")
+    if path.stem == "vllm_v1_0.11":
+        load = load[:-1]  # it had no priorities yet
+    stepped, skipped = (
+        servesim.simulate(*load, f"stepwise={stepwise}", keep_steps=True)
+        for stepwise in ("true", "false")
+    )
+    assert skipped.record == stepped.record
+    assert {k: v for k, v in skipped.summary.items() if k not in HOW} == {
+        k: v for k, v in stepped.summary.items() if k not in HOW
+    }
+    assert stepped.summary["steps_skipped"] == 0
+    assert skipped.summary["steps_skipped"] > 0

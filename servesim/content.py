@@ -4,14 +4,26 @@ A prefix cache asks one thing of a full block: is it, and all before it, equal t
 earlier? So content answers with keys, one per full block, prompt and reply alike: two keys are
 equal exactly when all tokens from the start through that block are equal (vLLM's chained block
 hash, engines such as SGLang's radix tree at page granularity).
+
+A cache that compares token by token asks for runs of virtual tokens instead: a virtual token is
+a stream and a number in it, and two requests have equal tokens at a position exactly where their
+virtual tokens are equal.
 """
 
 import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from servesim.errors import SettingError
+
+
+class TokenRun(NamedTuple):
+    """Consecutive virtual tokens: numbers `first` … `first + num_tokens - 1` of `stream`."""
+
+    stream: Hashable
+    first: int
+    num_tokens: int
 
 
 class Content(Protocol):
@@ -23,9 +35,16 @@ class Content(Protocol):
     def shareable_blocks(self, block_size: int) -> int:
         """How many leading blocks another request may have too; the others are its own."""
 
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """The first `num_tokens` tokens of request `rid`; no run goes on where one ends."""
+
 
 def _own(rid: int, first: int, last: int) -> list[Hashable]:
     return [("own", rid, i) for i in range(first, last)]
+
+
+def _own_run(rid: int, first: int, last: int) -> tuple[TokenRun, ...]:
+    return (TokenRun(("own", rid), first, last - first),) if last > first else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,10 @@ class Unique:
     def shareable_blocks(self, block_size: int) -> int:
         """None."""
         return 0
+
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """One run of the request's own."""
+        return _own_run(rid, 0, num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +80,12 @@ class SharedPrefix:
     def shareable_blocks(self, block_size: int) -> int:
         """Those wholly inside the shared part."""
         return self.tokens // block_size
+
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """The prefix, then the request's own."""
+        shared = min(self.tokens, num_tokens)
+        prefix = (TokenRun(("prefix", self.group), 0, shared),) if shared else ()
+        return prefix + _own_run(rid, shared, num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +126,16 @@ class TraceBlocks:
         """Those that the trace has ids for."""
         return len(self.ids) * self.block_size // block_size
 
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """A run per trace block, named by its id: requests part at block boundaries only."""
+        size = self.block_size
+        known = min(num_tokens, len(self.ids) * size)
+        runs = [
+            TokenRun(("trace", self.ids[first // size]), 0, min(size, known - first))
+            for first in range(0, known, size)
+        ]
+        return (*runs, *_own_run(rid, known, num_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -113,6 +152,14 @@ class Tokens:
     def shareable_blocks(self, block_size: int) -> int:
         """Those full of given ids."""
         return len(self.ids) // block_size
+
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """The ids themselves, consecutive ones as one run; beyond them the request's own."""
+        ids = self.ids[:num_tokens]
+        begins = [i for i, token in enumerate(ids) if not i or token != ids[i - 1] + 1]
+        ends = [*begins[1:], len(ids)] if begins else []
+        runs = [TokenRun("token", ids[a], b - a) for a, b in zip(begins, ends, strict=True)]
+        return (*runs, *_own_run(rid, len(ids), num_tokens))
 
 
 def _chain(ids: Sequence[int], num_blocks: int, block_size: int) -> list[bytes]:

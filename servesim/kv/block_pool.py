@@ -1,9 +1,10 @@
 """The pool of KV blocks: the free queue in engine order, cached keys, reference counts.
 
-Rules of vLLM 0.33 (block_pool.py): block 0 is a null block that is never handed out; allocation
-takes from the head of the free queue and strips the block's key, which is the eviction; released
-blocks without a key go to the head, those with one to the tail, so that the least recently
-released prefix is evicted first, its deepest block before the others.
+Rules of vLLM (block_pool.py): block 0 is a null block that is never handed out; allocation takes
+from the head of the free queue and strips the block's key, which is the eviction. A request's
+blocks are released deepest first. Those with a key go to the tail, so that the least recently
+released prefix is evicted first, its deepest block before the others. Those without one go to the
+head since 0.32, and to the tail like all others up to 0.20.
 
 Most blocks can be found again only by the request that filled them. They are kept in runs, one
 item of the queue for all that a request gave back at once: freeing 80 blocks or taking 80 is a
@@ -20,8 +21,9 @@ from servesim.kv.table import BlockTable, Hits
 class BlockPool(KeyedBlocks):
     """Blocks 1 … num_gpu_blocks − 1, each free or held."""
 
-    def __init__(self, num_gpu_blocks: int) -> None:
+    def __init__(self, num_gpu_blocks: int, unkeyed_to_head: bool = True) -> None:
         super().__init__(num_gpu_blocks)
+        self._unkeyed_to_head = unkeyed_to_head
         # number of a run → its blocks in the order of their tokens; the last one goes first
         self._queue: OrderedDict[int, list[int]] = OrderedDict()
         self._num_runs = 0
@@ -76,20 +78,21 @@ class BlockPool(KeyedBlocks):
         """
         number = None
         if own:
-            number = self._append(list(blocks[own.start : own.stop]))
-            self.num_free += len(own)
             shared, rest = blocks[: own.start], list(blocks[own.stop :])
         else:
             shared = [b for b in blocks if b in self._key]
             rest = [b for b in blocks if b not in self._key]
+        if rest:
+            self._append(rest, to_head=self._unkeyed_to_head)
+            self.num_free += len(rest)
+        if own:
+            number = self._append(list(blocks[own.start : own.stop]))
+            self.num_free += len(own)
         for block in reversed(shared):
             self._refs[block] -= 1
             if not self._refs[block]:
                 self._run_of[block] = self._append([block])
                 self.num_free += 1
-        if rest:
-            self._queue.move_to_end(self._append(rest), last=False)
-            self.num_free += len(rest)
         return number
 
     def own_left(self, number: int) -> int:
@@ -126,7 +129,9 @@ class BlockPool(KeyedBlocks):
         table.blocks = []
         table.num_blocks = 0
 
-    def _append(self, run: list[int]) -> int:
+    def _append(self, run: list[int], to_head: bool = False) -> int:
         self._num_runs += 1
         self._queue[self._num_runs] = run
+        if to_head:
+            self._queue.move_to_end(self._num_runs, last=False)
         return self._num_runs

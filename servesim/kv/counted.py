@@ -16,8 +16,9 @@ from servesim.kv.table import BlockTable, Hits
 class CountedPool(KeyedBlocks):
     """Free blocks in engine order, cached keys, reference counts; see `BlockPool`."""
 
-    def __init__(self, num_gpu_blocks: int) -> None:
+    def __init__(self, num_gpu_blocks: int, unkeyed_to_head: bool = True) -> None:
         super().__init__(num_gpu_blocks)
+        self._unkeyed_to_head = unkeyed_to_head
         # number of a run → its blocks, the deepest first; −id for the one block of a key
         self._queue: OrderedDict[int, int] = OrderedDict()
         self._num_runs = self._num_keyed = 0
@@ -73,6 +74,11 @@ class CountedPool(KeyedBlocks):
     def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
         """All of a table's blocks, as `BlockPool.release` does."""
         num_own, rest = num_full - num_keyed, table.num_blocks - num_full
+        if rest:
+            number = self._append(rest)
+            if self._unkeyed_to_head:
+                self._queue.move_to_end(number, last=False)
+            self.num_free += rest
         table.own_run = self._append(num_own) if num_own else None
         self.num_free += num_own
         if num_keyed:
@@ -82,9 +88,6 @@ class CountedPool(KeyedBlocks):
                     self.num_free += 1
                     self._run_of[block] = self._append(-block)
             table.blocks = []
-        if rest:
-            self._queue.move_to_end(self._append(rest), last=False)
-            self.num_free += rest
         table.num_blocks = 0
 
     def _append(self, run: int) -> int:

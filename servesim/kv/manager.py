@@ -1,4 +1,4 @@
-"""Blocks by request: prefix lookup, allocation, release (vLLM kv_cache_manager.py, 0.33)."""
+"""Blocks by request: prefix lookup, allocation, release (vLLM kv_cache_manager.py)."""
 
 from collections.abc import Hashable
 from typing import NamedTuple, Protocol
@@ -50,6 +50,8 @@ class Need(NamedTuple):
         known_tokens: prompt and sampled tokens; only their blocks are ever cached.
         lookahead_tokens: further slots for a drafter.
         hits: cached blocks to take over.
+        uncovered_tokens: tokens that count as computed although no hit holds them; 0 but for what
+            vLLM 0.11 does to a victim that it had scheduled in the same step.
         full_sequence: whether all known tokens must fit now (`scheduler_reserve_full_isl`).
         spare_blocks: blocks that must stay free (watermark).
     """
@@ -58,6 +60,7 @@ class Need(NamedTuple):
     known_tokens: int
     lookahead_tokens: int = 0
     hits: Hits = NO_HITS
+    uncovered_tokens: int = 0
     full_sequence: bool = False
     spare_blocks: int = 0
 
@@ -66,25 +69,36 @@ class KVManager:
     """Hands blocks of one pool to requests."""
 
     def __init__(
-        self, pool: Pool, block_size: int, max_model_len: int, prefix_caching: bool
+        self,
+        pool: Pool,
+        block_size: int,
+        max_model_len: int,
+        prefix_caching: bool,
+        drop_last_hit: bool = False,
     ) -> None:
         self.pool = pool
         self.block_size = block_size
         self._max_model_len = max_model_len
         self.prefix_caching = prefix_caching
+        self._drop_last_hit = drop_last_hit
 
     def table(self, rid: int, content: Content) -> BlockTable:
         """An empty table for one request."""
         table = BlockTable(rid, content, self.block_size)
         if not self.prefix_caching:
             table.num_shareable = 0
+        elif self._drop_last_hit:
+            # the dropped block stays in the queue beside the one computed anew
+            table.num_shareable = ALL_BLOCKS
         return table
 
     def lookup(self, table: BlockTable, known_tokens: int) -> Hits:
         """Longest cached prefix in whole blocks; the last known token is left to compute.
 
-        Own blocks need no look-up: released behind them in the queue, the shared ones before them
-        outlive them, and of the own ones the first live longest.
+        Where the drafter needs the hidden state before the last token (EAGLE, MTP), the last
+        matched block is left to compute as well. Own blocks need no look-up: released behind them
+        in the queue, the shared ones before them outlive them, and of the own ones the first live
+        longest.
         """
         if not self.prefix_caching or not (table.num_shareable or table.own_run):
             return NO_HITS
@@ -96,8 +110,12 @@ class KVManager:
             for i in range(num_shareable):
                 block = self.pool.find(keys[i])
                 if block is None:
-                    return Hits(shared, 0)
+                    break
                 shared.append(block)
+        if self._drop_last_hit:
+            return Hits(shared[:-1], 0)
+        if len(shared) < num_shareable:
+            return Hits(shared, 0)
         return Hits(shared, self.pool.own_left(table.own_run) if table.own_run else 0)
 
     def admit(self, table: BlockTable, need: Need) -> bool:
@@ -109,7 +127,7 @@ class KVManager:
         self.pool.take_over(table, hits)
         table.num_registered = hits.num_blocks
         self.pool.give(table, missing)
-        computed = hits.num_blocks * self.block_size + need.new_tokens
+        computed = self._computed(need) + need.new_tokens
         self.register(table, min(computed, need.known_tokens))
         return True
 
@@ -131,9 +149,12 @@ class KVManager:
         room = pool.num_free - need.spare_blocks - revived
         if need.full_sequence and self.blocks_for(need.known_tokens) - num_hits > room:
             return None
-        end = num_hits * self.block_size + need.new_tokens + need.lookahead_tokens
+        end = self._computed(need) + need.new_tokens + need.lookahead_tokens
         missing = max(0, self.blocks_for(end) - num_hits)
         return missing if missing <= room else None
+
+    def _computed(self, need: Need) -> int:
+        return need.hits.num_blocks * self.block_size + need.uncovered_tokens
 
     def extend(self, table: BlockTable, num_tokens: int, lookahead: int, known_tokens: int) -> bool:
         """Grow a running request to `num_tokens` computed tokens, or change nothing and False.

@@ -20,16 +20,20 @@ class CacheSize:
         num_gpu_blocks: blocks, the null block included.
         block_size: tokens per block.
         enable_prefix_caching: whether full blocks are findable by content.
+        kv_bytes_per_token: K and V of one token on one rank; None where no profile asks.
     """
 
     num_gpu_blocks: int
     block_size: int
     enable_prefix_caching: bool
+    kv_bytes_per_token: int | None = None
 
     def __post_init__(self) -> None:
         checks.whole("num_gpu_blocks", self.num_gpu_blocks, at_least=2)
         checks.whole("block_size", self.block_size, at_least=1)
         checks.flag("enable_prefix_caching", self.enable_prefix_caching)
+        if self.kv_bytes_per_token is not None:
+            checks.whole("kv_bytes_per_token", self.kv_bytes_per_token, at_least=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,12 @@ class DecodeGroup:
             ended.append(state)
         return ended
 
+    def drop(self, state: RequestState) -> None:
+        """Take out a member that is given up before its end."""
+        self._ends = [end for end in self._ends if end[2] is not state]
+        heapq.heapify(self._ends)
+        self._leave(state)
+
     def dissolve(self) -> list[RequestState]:
         """All members out, in the engine's order."""
         states = sorted(self._members.values(), key=_by_admission)

@@ -2,7 +2,8 @@
 
 Requests that just go on decoding are a `DecodeGroup`; the others are scheduled one by one. A
 step in which the order inside the group matters (memory runs out, a prefill stands between
-decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts there is no group.
+decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts, and with asynchronous
+scheduling, there is no group.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from servesim.records import Decodes, Emission, Request, StepOutcome, StepPlan, 
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.state import RequestState
-from servesim.scheduler.vllm_v1_scheduler import Step, VllmV1Scheduler
+from servesim.scheduler.vllm_v1_running import Step
+from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 from servesim.units import ps_to_seconds
 
 if TYPE_CHECKING:
@@ -33,9 +35,15 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         self._group = DecodeGroup(self._kv, self._counted)
         self._in_step = False
         self._refused: RequestState | None = None  # head of the queue that nothing can let in
+        self._asks_again: RequestState | None = None  # head that each steady step looks up
+        self._passes_over = (
+            not settings.enable_chunked_prefill
+            and self._switches.long_head_without_chunking == "skip"
+        )
+        self._counts_look_ups = self._switches.prefix_stats_at == "lookup"
 
-    def _make_pool(self, num_gpu_blocks: int) -> Pool:
-        self._counted = CountedPool(num_gpu_blocks)
+    def _make_pool(self, num_gpu_blocks: int, unkeyed_to_head: bool) -> Pool:
+        self._counted = CountedPool(num_gpu_blocks, unkeyed_to_head)
         return self._counted
 
     @property
@@ -75,13 +83,16 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         group = self._group
         if self._running or not group.size:
             return 0
-        if (
-            self._waiting.entries
-            and group.size < self._max_seqs
+        self._asks_again = None
+        if self._waiting.entries and group.size < self._max_seqs:
+            head = self._waiting.head()
             # a block that fills in a step may be one that the head waits for, in the same step
-            and (group.num_sharers or self._waiting.head() is not self._refused)
-        ):
-            return 0
+            if group.num_sharers or head is not self._refused or self._passes_over:
+                return 0
+            if self._counts_look_ups and group.size < self._max_tokens:
+                if _may_hit(head):
+                    return 0  # how much it finds may change from step to step
+                self._asks_again = head
         return group.steps_that_fit(group.steps_left())
 
     def next_decodes(self) -> Decodes:
@@ -90,6 +101,8 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
 
     def advance(self, steps: int) -> list[int]:
         """Take steady steps; the blocks that each of them took."""
+        if self._asks_again is not None:
+            self._count_query(self._asks_again, 0, steps)
         return self._group.advance(steps)
 
     def end_run(self) -> StepOutcome:
@@ -136,16 +149,18 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             if not work.samples:
                 continue
             rid = work.rid
-            state = states[rid]
+            state = states.get(rid)
+            if state is None:
+                continue  # given up while the step was in flight
             state.known += 1
             emitted.append(Emission(rid, 1))
             end = min(state.stop_at, self._max_model_len)
-            if state.known < end:
+            if state.known >= end:
+                finished.append(rid)
+                self._end(state)
+            else:
                 group.join(state, end)
                 joined = True
-            else:
-                finished.append(rid)
-                self._release(state)
         if joined or len(finished) > len(decoded):
             self._running = [s for s in self._running if not s.grouped and s.request.rid in states]
         return StepOutcome(tuple(emitted), tuple(finished), decoded)
@@ -153,9 +168,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
     def _continue_running(self) -> Step | None:
         """Plan the group and the requests in mid-prefill; None where order in the group counts."""
         group, running = self._group, self._running
-        alone = group.size + len(running) + len(self._waiting.entries) <= 1
-        threshold = 0 if alone else self._settings.long_prefill_token_threshold
-        step = Step(self._max_tokens - group.size, threshold)
+        step = Step(self._max_tokens - group.size, self._threshold())
         if not group.size:
             due = 0
         elif (due := group.blocks_due()) > self._kv.pool.num_free:
@@ -198,6 +211,9 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
 
     def _schedule_waiting(self, step: Step, now_ps: int) -> None:
         """As in `VllmV1Scheduler`, short for requests that can hit nothing."""
+        if self._passes_over:
+            super()._schedule_waiting(step, now_ps)
+            return
         waiting, settings, kv = self._waiting, self._settings, self._kv
         num_running = self.num_running
         if waiting.changes_with_time and num_running < self._max_seqs:
@@ -205,20 +221,22 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         while step.budget > 0 and num_running < self._max_seqs and waiting.entries:
             state = waiting.head()
             table, known = state.table, state.known
-            if table.num_shareable or table.own_run:
+            if _may_hit(state):
                 need, _ = self._need(state, step, ran_some=True)
-                n, cached = need.new_tokens, need.hits.num_blocks * kv.block_size
-                if not n or not kv.admit(table, need):
+                n, cached = need.new_tokens, self._cached(need.hits) + need.uncovered_tokens
+                if n > step.budget or not kv.admit(table, need):
                     return
             else:
                 n, cached = known, 0
+                if self._counts_look_ups:
+                    self._count_query(state, 0)
                 if 0 < step.threshold < n:
                     n = step.threshold
                 if n > step.budget:
                     if not settings.enable_chunked_prefill:
                         return
                     n = step.budget
-                whole = known if settings.scheduler_reserve_full_isl else n
+                whole = known if self._full_sequence else n
                 if not kv.admit_new(table, n, whole, self._spare_blocks if num_running else 0):
                     return
             waiting.pop()
@@ -237,11 +255,17 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         """Free those of the group that have ended; (rid, tokens of the whole reply)."""
         ended = self._group.pop_ended()
         for state in ended:
-            self._release(state)
+            self._end(state)
         return tuple([(s.request.rid, s.known - s.request.prompt_tokens) for s in ended])
 
-    def _release(self, state: RequestState) -> None:
+    def _end(self, state: RequestState) -> None:
         """A request has ended: its blocks may let the head of the queue in."""
-        self._kv.release(state.table)
-        del self._states[state.request.rid]
+        if state.grouped:
+            self._group.drop(state)
+        super()._end(state)
         self._refused = None
+
+
+def _may_hit(state: RequestState) -> bool:
+    """Whether a waiting request may have computed tokens before it is admitted."""
+    return bool(state.table.num_shareable or state.table.own_run or state.computed)

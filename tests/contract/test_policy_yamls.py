@@ -8,11 +8,14 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from servesim.policies.victim.base import Running
 from servesim.records import Request, Waiting
 
 CONF = Path(__file__).parents[2] / "conf" / "policies"
 ORDERS = sorted((CONF / "order").glob("*.yaml"))
 PREDICTORS = sorted((CONF / "predictor").glob("*.yaml"))
+# engine.yaml leaves the choice to the engine and makes no policy
+VICTIMS = sorted(set((CONF / "victim").glob("*.yaml")) - {CONF / "victim" / "engine.yaml"})
 
 QUEUE = [
     Waiting(
@@ -25,6 +28,22 @@ QUEUE = [
         priority=i % 3 - 1,
         tenant="ab"[i % 2],
         requeued=i % 4,
+    )
+    for i in range(24)
+]
+BATCH = [
+    Running(
+        rid=i,
+        arrived_s=0.5 * i,
+        admission_order=(5 * i) % 24,
+        prompt_tokens=(37 * i) % 50 + 1,
+        generated_tokens=(11 * i) % 7,
+        computed_tokens=(37 * i) % 50 + 1 + (11 * i) % 7,
+        kv_blocks=(13 * i) % 9,
+        predicted_tokens=float((53 * i) % 90 + 1),
+        priority=i % 3 - 1,
+        tenant="ab"[i % 2],
+        preempted=i % 4 == 0,
     )
     for i in range(24)
 ]
@@ -49,9 +68,10 @@ def named(paths):
 def test_there_are_policies_to_check():
     assert len(ORDERS) >= 4
     assert len(PREDICTORS) >= 3
+    assert len(VICTIMS) >= 4
 
 
-@named(ORDERS + PREDICTORS)
+@named(ORDERS + PREDICTORS + VICTIMS)
 def test_a_policy_is_a_frozen_value_and_its_fields_are_its_yaml(path):
     config, policy = load(path), make(path)
     assert is_dataclass(policy)
@@ -61,7 +81,7 @@ def test_a_policy_is_a_frozen_value_and_its_fields_are_its_yaml(path):
     assert hash(policy) == hash(make(path))
 
 
-@named(ORDERS + PREDICTORS)
+@named(ORDERS + PREDICTORS + VICTIMS)
 def test_a_yaml_says_what_it_is(path):
     assert path.read_text().startswith("# ")
 
@@ -84,6 +104,21 @@ def test_keys_follow_from_their_arguments_alone(path):
     forwards = [order.key(waiting, 3.0) for waiting in QUEUE]
     backwards = [twin.key(waiting, 3.0) for waiting in reversed(QUEUE)]
     assert forwards == backwards[::-1]
+
+
+@named(VICTIMS)
+def test_victim_keys_are_comparable_tuples_that_follow_from_their_arguments(path):
+    policy, twin = make(path), make(path)
+    keys = [policy.key(running) for running in BATCH]
+    assert all(isinstance(key, tuple) and key for key in keys)
+    assert all(isinstance(part, int | float) for key in keys for part in key)
+    assert all(a <= b for a, b in pairwise(sorted(keys)))
+    assert len(set(keys)) > 1
+    assert [twin.key(running) for running in reversed(BATCH)] == keys[::-1]
+
+
+def test_the_engines_own_rule_is_no_policy():
+    assert make(CONF / "victim" / "engine.yaml") is None
 
 
 @named(ORDERS)

@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print("usage: python -m validation.conformance FILE...", file=sys.stderr)
         return 2
-    differing = compared = 0
+    differing = compared = all_steps = all_mismatches = 0
     for argument in arguments:
         try:
             results, unsupported = _replay_file(Path(argument))
@@ -24,15 +24,19 @@ def main(arguments: list[str]) -> int:
         mismatches = sum(r.num_mismatches for r in results)
         compared += len(results)
         differing += mismatches > 0
+        all_steps, all_mismatches = all_steps + steps, all_mismatches + mismatches
         print(f"{argument}: {len(results)} traces, {steps} steps, {mismatches} mismatches")
         for result in results:
             if result.num_mismatches:
                 print(f"  {result.name}: {result.first_difference}")
+        for nearest in sorted({r.nearest for r in results if r.nearest}):
+            print(f"  release {nearest}, the nearest")
         for reason in unsupported:
             print(f"  not compared: {reason}")
     if not compared:
         print("error: nothing was compared", file=sys.stderr)
         return 2
+    print(f"{all_steps} steps, {all_mismatches} mismatches")
     return 1 if differing else 0
 
 

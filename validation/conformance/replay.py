@@ -1,9 +1,11 @@
 """Drive a servesim scheduler through a trace and say where it first differs.
 
-How rows are made is the recording loop's business and is restated in README.md: a step adds the
-requests whose `arrive` has come, schedules if anything is unfinished, and is then updated.
+How rows are made is the recording loop's business and is restated in README.md: a turn of it adds
+the requests whose `arrive` has come, takes out those whose `abort_step` has, plans a step if
+anything is unfinished, and takes in the oldest plan that is due.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,7 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.records import Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import CacheSize, EngineSetup
+from servesim.scheduler.vllm_releases import profile_of
 from servesim.scheduler.vllm_v1 import VllmV1
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 from validation.conformance.trace import EOS_TOKEN, Trace
@@ -30,7 +33,7 @@ COMPARED = (
     "finished",
     "free_after_update",
 )
-SUPPORTED_RELEASES = ("0.33",)
+_AFTER_ALL = 2**62
 _ANY_GPU = GPU("none", 80.0, 1.0, {}, 1.0)  # all limits are given, so it decides nothing
 
 
@@ -40,12 +43,16 @@ class UnsupportedTraceError(ServesimError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Outcome of one trace: steps compared, steps that differ, the first difference in words."""
+    """Outcome of one trace: steps compared, steps that differ, the first difference in words.
+
+    `nearest` names the release and the profile where the release has none of its own.
+    """
 
     name: str
     num_steps: int
     num_mismatches: int
     first_difference: str = ""
+    nearest: str = ""
 
 
 def replay(trace: Trace) -> Result:
@@ -68,26 +75,22 @@ def replay(trace: Trace) -> Result:
             first = first or f"at the end: {difference}"
         if mismatches:
             break
-    return Result(trace.name, len(trace.rows), mismatches, first)
+    asked = profile_of(trace.release)
+    nearest = "" if asked.exact else f"{trace.release} by profile {asked.profile}"
+    return Result(trace.name, len(trace.rows), mismatches, first, nearest)
 
 
 def check_supported(trace: Trace) -> None:
     """Refuse engine modes that servesim does not have, each by name."""
-    config = trace.config
-    if trace.release not in SUPPORTED_RELEASES:
-        known = ", ".join(SUPPORTED_RELEASES)
-        raise UnsupportedTraceError(f"{trace.name}: release {trace.release} (known: {known})")
-    if config.get("asyn"):
-        raise UnsupportedTraceError(f"{trace.name}: asynchronous scheduling")
-    if config.get("eagle_drop"):
-        raise UnsupportedTraceError(f"{trace.name}: EAGLE last-block drop")
-    if config["policy"] not in ("fcfs", "priority"):
-        raise UnsupportedTraceError(f"{trace.name}: policy {config['policy']}")
+    if trace.config["policy"] not in ("fcfs", "priority"):
+        raise UnsupportedTraceError(f"{trace.name}: policy {trace.config['policy']}")
 
 
 def _start(trace: Trace, stepwise: bool) -> VllmV1Scheduler:
     config = trace.config
     settings = VllmV1(
+        release=trace.release,
+        async_scheduling=config.get("asyn", False),
         max_num_batched_tokens=config["max_tok"],
         max_num_seqs=config["max_seqs"],
         long_prefill_token_threshold=config["thr"],
@@ -96,6 +99,7 @@ def _start(trace: Trace, stepwise: bool) -> VllmV1Scheduler:
         watermark=config["wm"],
         num_speculative_tokens=config["K"],
         num_lookahead_tokens=config["la"],
+        eagle_block_drop=config.get("eagle_drop", False),
     )
     order: Order = Priority() if config["policy"] == "priority" else Fcfs()
     cache = CacheSize(config["nblocks"], config["bs"], config["caching"])
@@ -128,28 +132,47 @@ class _Driver:
             )
             self._requests.append((scripted.arrive, request))
         self._num_added = 0
+        aborts = [(r.abort_step, rank[r.id]) for r in trace.requests if r.abort_step is not None]
+        self._aborts = deque(sorted(aborts, key=lambda abort: abort[0]))  # ties stay in list order
+        self._outstanding: deque[tuple[StepPlan, tuple[Work, ...], dict[int, int]]] = deque()
         self._verifications: dict[int, int] = {}
 
     def step(self, number: int) -> dict[str, Any]:
-        """Run one step and return it in the form of a trace row."""
-        scheduler = self._scheduler
-        while self._num_added < len(self._requests):
-            arrive, request = self._requests[self._num_added]
-            if arrive > number:
-                break
-            scheduler.add(request)
-            self._num_added += 1
-        plan = scheduler.schedule(number)
-        work = scheduler.full_work(plan)
-        row = self._scheduled_row(plan, work)
-        outcome = scheduler.update(plan, self._accepted(plan))
-        if work:
+        """Run one turn of the loop and return it in the form of a trace row."""
+        scheduler, outstanding = self._scheduler, self._outstanding
+        self._add_and_abort(number)
+        row: dict[str, Any] = {}
+        busy, due = bool(scheduler.num_running or scheduler.num_waiting), True
+        if busy:
+            plan = scheduler.schedule(number)
+            work = scheduler.full_work(plan)
+            row = self._scheduled_row(plan, work)
+            if work:
+                outstanding.append((plan, work, self._accepted(plan)))
+                due = len(outstanding) >= scheduler.pipeline_depth
+            elif scheduler.pipeline_depth == 1:
+                scheduler.update(plan, {})
+        if due and outstanding:
+            plan, work, accepted = outstanding.popleft()
+            outcome = scheduler.update(plan, accepted)
             self._propose(plan)
             row.update(self._updated_row(plan, work, outcome))
         return row
 
+    def _add_and_abort(self, number: int) -> None:
+        """What happens between two steps: arrivals first, then aborts."""
+        while self._num_added < len(self._requests):
+            arrive, request = self._requests[self._num_added]
+            if arrive > number:
+                break
+            self._scheduler.add(request)
+            self._num_added += 1
+        while self._aborts and self._aborts[0][0] <= number:
+            self._scheduler.abort(self._aborts.popleft()[1])
+
     def final_differences(self) -> Iterator[str]:
         """What differs after the last step."""
+        self._add_and_abort(_AFTER_ALL)  # the last requests may have been given up
         free, recorded = self._scheduler.free_order(), self._trace.final_free_queue
         if free is not None and recorded is not None and free != list(recorded):
             yield f"free queue is {free}, recorded {list(recorded)}"

@@ -32,13 +32,23 @@ _CONFIG_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class ScriptedRequest:
-    """A request of a trace; `arrive` is the step before which it is added."""
+    """A request of a trace.
+
+    Attributes:
+        arrive: step before which it is added.
+        id: unique in the trace.
+        prompt: token ids.
+        max_tokens: cap on the reply.
+        priority: lower is more urgent.
+        abort_step: step before which it is given up, or None.
+    """
 
     arrive: int
     id: str
     prompt: tuple[int, ...]
     max_tokens: int
     priority: int
+    abort_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class Trace:
     Attributes:
         name: of the run.
         release: engine release, e.g. "0.33".
-        config: engine settings under the schema's short names.
+        config: engine settings under the schema's short names (`asyn` and `eagle_drop` may lack).
         requests: in the order in which they were added.
         outputs: sampled tokens by request, in order.
         accepted: accepted drafts of each verification by request, in order.
@@ -107,7 +117,12 @@ def _parse(path: str, position: int, item: Any) -> Trace:
             config=item["config"],
             requests=tuple(
                 ScriptedRequest(
-                    r["arrive"], r["id"], tuple(r["prompt"]), r["max_tokens"], r["priority"]
+                    r["arrive"],
+                    r["id"],
+                    tuple(r["prompt"]),
+                    r["max_tokens"],
+                    r["priority"],
+                    r.get("abort_step"),
                 )
                 for r in item["requests"]
             ),
@@ -136,6 +151,9 @@ def _check(item: Any) -> None:
         raise ValueError("two requests have one id")
     if any(not isinstance(r[key], int) for r in requests for key in ("arrive", "max_tokens")):
         raise ValueError("arrive and max_tokens must be whole numbers")
+    aborted = [r for r in requests if r.get("abort_step") is not None]
+    if any(not isinstance(r["abort_step"], int) or r["abort_step"] < r["arrive"] for r in aborted):
+        raise ValueError("abort_step must be null or a whole number, arrive or later")
     steps = [row["step"] for row in rows]
     if not steps:
         raise ValueError("no rows, so nothing to compare")

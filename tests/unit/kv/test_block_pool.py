@@ -37,6 +37,15 @@ def test_full_blocks_are_kept_and_the_partial_one_goes_first():
     assert pool.free_order() == [3, 4, 5, 2, 1]
 
 
+def test_up_to_0_20_all_blocks_go_to_the_tail_deepest_first():
+    pool = BlockPool(8, unkeyed_to_head=False)
+    held = pool.take(4)
+    pool.register(1, "x")
+    pool.release(held, own=range(1, 3))
+    assert pool.free_order() == [5, 6, 7, 4, 3, 2, 1]
+    assert (pool.num_free, pool.own_left(pool.release(pool.take(1), range(1)))) == (7, 1)
+
+
 def test_allocation_is_the_eviction():
     pool = BlockPool(3)
     pool.register(pool.take(1)[0], "x")

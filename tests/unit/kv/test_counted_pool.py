@@ -29,10 +29,12 @@ def state(kv, tables):
     st.lists(st.sampled_from([Unique(), SharedPrefix(0, 8), SharedPrefix(0, 18)]), min_size=2),
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from("aer"), st.integers(1, 30)), max_size=40),
     st.booleans(),
+    st.booleans(),
 )
-def test_both_pools_give_the_same_to_the_same_requests(contents, actions, caching):
+def test_both_pools_give_the_same_to_the_same_requests(contents, actions, caching, to_head):
     contents = contents[:6]
-    pair = [KVManager(pool(BLOCKS), BLOCK_SIZE, 64, caching) for pool in (BlockPool, CountedPool)]
+    pools = BlockPool(BLOCKS, to_head), CountedPool(BLOCKS, to_head)
+    pair = [KVManager(pool, BLOCK_SIZE, 64, caching) for pool in pools]
     tables = [[kv.table(rid, c) for rid, c in enumerate(contents)] for kv in pair]
     tokens = [0] * len(contents)
     for who, action, amount in actions:

@@ -132,3 +132,30 @@ def test_own_tokens_are_found_again_after_release():
     assert (a.blocks, a.num_registered) == ([], 0)
     assert kv.lookup(a, 13).num_own == 2
     assert kv.lookup(BlockTable(1, Unique(), 4), 13).num_blocks == 0
+
+
+def test_a_dropped_hit_is_left_to_compute_and_stays_cached():
+    kv = KVManager(BlockPool(9), 4, 64, prefix_caching=True, drop_last_hit=True)
+    a, b = (kv.table(rid, SharedPrefix(0, 12)) for rid in (0, 1))
+    admit(kv, a, 13)
+    assert kv.lookup(b, 13).shared == [1, 2]  # 1, 2 and 3 match
+    assert kv.lookup(b, 8).shared == []  # one block at most may match, and is dropped
+    kv.release(a)
+    assert admit(kv, b, 13)
+    assert b.blocks == [1, 2, 4, 5]
+    kv.release(b)
+    assert kv.lookup(b, 17).shared == [1, 2]  # 3 and 4 hold the same tokens
+
+
+def test_a_dropped_hit_may_be_one_of_its_own_blocks():
+    kv = KVManager(BlockPool(9), 4, 64, prefix_caching=True, drop_last_hit=True)
+    a = kv.table(0, Unique())
+    admit(kv, a, 13)
+    kv.give_up(a, 13)
+    assert kv.lookup(a, 13).shared == [1, 2]
+
+
+def test_tokens_without_a_hit_that_count_as_computed_take_blocks():
+    kv, a = manager(), BlockTable(0, Unique(), 4)
+    assert kv.admit(a, Need(new_tokens=8, known_tokens=9, uncovered_tokens=1))
+    assert (len(a.blocks), a.num_registered) == (3, 2)

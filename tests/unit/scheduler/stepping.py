@@ -1,12 +1,14 @@
 """A scheduler driven by hand: names for requests, one readable row per step, no clock."""
 
+from collections import deque
 from typing import NamedTuple
 
 from servesim.content import Content, Unique
 from servesim.hardware.gpu import GPU
 from servesim.policies.order.base import Order
 from servesim.policies.order.fcfs import Fcfs
-from servesim.records import Request, StepPlan
+from servesim.policies.victim.base import Victim
+from servesim.records import Request, StepOutcome, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.vllm_v1 import VllmV1
 from servesim.units import PS_PER_S
@@ -35,15 +37,17 @@ class Stepper:
         caching: bool = True,
         max_len: int = 32,
         order: Order | None = None,
+        victim: Victim | None = None,
         **settings: object,
     ) -> None:
         limits = {"max_num_batched_tokens": 16, "max_num_seqs": 4, **settings}
         cache = CacheSize(blocks, block_size, caching)
         self.settings = VllmV1(**limits)
-        setup = EngineSetup(ANY_GPU, cache, max_len, order or Fcfs())
+        setup = EngineSetup(ANY_GPU, cache, max_len, order or Fcfs(), victim)
         self.scheduler = self.settings.start(setup, stepwise=True)
         self.names: list[str] = []
         self.plan = StepPlan(())
+        self.outstanding: deque[StepPlan] = deque()
         self.recomputed: dict[str, int] = {}
         self.cached: dict[str, int] = {}
 
@@ -56,6 +60,7 @@ class Stepper:
         arrived_s: int = 0,
         priority: int = 0,
         predicted: float = 0.0,
+        max_tokens: int | None = None,
         content: Content = Unique(),  # noqa: B008  frozen
     ) -> None:
         request = Request(
@@ -63,7 +68,7 @@ class Stepper:
             arrival_ps=arrived_s * PS_PER_S,
             prompt_tokens=prompt,
             output_tokens=output,
-            max_tokens=output,
+            max_tokens=output if max_tokens is None else max_tokens,
             priority=priority,
             content=content,
         )
@@ -72,16 +77,14 @@ class Stepper:
         self.scheduler.add(request, predicted)
 
     def step(self, accepted: dict[str, int] | None = None, *, now_s: int = 0) -> Row:
-        """One step; `accepted` are accepted drafts by name, none where it is silent."""
+        """Plan a step and take in the one that is due: with asynchronous scheduling the one before.
+
+        `accepted` are the accepted drafts of the latter by name, none where it is silent.
+        """
         scheduler = self.scheduler
         self.plan = plan = scheduler.schedule(now_s * PS_PER_S)
         free = scheduler.num_free_blocks
-        accepted = accepted or {}
-        by_rid = {w.rid: accepted.get(self.names[w.rid], 0) for w in plan.work if w.num_drafts}
-        outcome = scheduler.update(plan, by_rid)
-        drafts = self.settings.num_speculative_tokens
-        if drafts:
-            scheduler.propose({w.rid: drafts for w in plan.work if w.samples})
+        outcome = self._take_in(accepted or {})
         for rid, tokens in plan.recomputed:
             self.recomputed[self.names[rid]] = self.recomputed.get(self.names[rid], 0) + tokens
         for admission in plan.admitted:
@@ -93,6 +96,25 @@ class Stepper:
             " ".join(self.names[rid] for rid in outcome.finished),
             f"{free}→{scheduler.num_free_blocks}",
         )
+
+    def _take_in(self, accepted: dict[str, int]) -> StepOutcome:
+        scheduler, outstanding = self.scheduler, self.outstanding
+        works = bool(self.plan.work)
+        if works or scheduler.pipeline_depth == 1:
+            outstanding.append(self.plan)
+        if not outstanding or (works and len(outstanding) < scheduler.pipeline_depth):
+            return StepOutcome((), ())
+        due = outstanding.popleft()
+        by_rid = {w.rid: accepted.get(self.names[w.rid], 0) for w in due.work if w.num_drafts}
+        outcome = scheduler.update(due, by_rid)
+        drafts = self.settings.num_speculative_tokens
+        if drafts:
+            scheduler.propose({w.rid: drafts for w in due.work if w.samples})
+        return outcome
+
+    def abort(self, name: str) -> bool:
+        """The client gives up."""
+        return self.scheduler.abort(self.names.index(name))
 
     def steps(self, count: int) -> list[str]:
         """The batches of `count` steps."""

@@ -27,14 +27,24 @@ def write(path, traces):
     return str(path)
 
 
-def test_agreement_exits_with_0_and_names_what_was_left_out(capsys):
-    assert main([str(GOLDEN)]) == 0
+def test_agreement_exits_with_0_and_counts_steps_over_all_files(capsys):
+    assert main([str(GOLDEN), str(GOLDEN)]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines() == [
-        f"{GOLDEN}: 8 traces, 52 steps, 0 mismatches",
-        "  not compared: D async EOS: asynchronous scheduling",
-    ]
+    line = f"{GOLDEN}: 9 traces, 57 steps, 0 mismatches"
+    assert out.splitlines() == [line, line, "114 steps, 0 mismatches"]
     assert err == ""
+
+
+def test_what_was_left_out_and_what_was_replayed_by_another_profile_is_said(tmp_path, capsys):
+    traces = golden()
+    traces[0]["config"]["policy"] = "lpm"
+    traces[1]["release"] = "0.40"
+    assert main([write(tmp_path / "t.json", traces)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  release 0.40 by profile 0.33, the nearest",
+        "  not compared: A chunked mixing: policy lpm",
+        "52 steps, 0 mismatches",
+    ]
 
 
 def test_it_runs_as_a_module():
@@ -46,7 +56,7 @@ def test_it_runs_as_a_module():
 
 def test_compressed_files_are_read(tmp_path, capsys):
     assert main([write(tmp_path / "t.json.gz", golden())]) == 0
-    assert "8 traces, 52 steps, 0 mismatches" in capsys.readouterr().out
+    assert "9 traces, 57 steps, 0 mismatches" in capsys.readouterr().out
 
 
 def test_a_difference_exits_with_1_and_names_trace_and_step(tmp_path, capsys):
@@ -54,13 +64,15 @@ def test_a_difference_exits_with_1_and_names_trace_and_step(tmp_path, capsys):
     traces[0]["rows"][2]["free_after_update"] += 1
     assert main([str(GOLDEN), write(tmp_path / "t.json", traces)]) == 1
     out = capsys.readouterr().out
-    assert "8 traces, 52 steps, 1 mismatches" in out
+    assert "9 traces, 57 steps, 1 mismatches" in out
     assert "  A chunked mixing: step 2: free_after_update is 2, recorded 3" in out
 
 
 def test_nothing_to_compare_exits_with_2(tmp_path, capsys):
-    only_async = [trace for trace in golden() if trace["config"]["asyn"]]
-    assert main([write(tmp_path / "t.json", only_async)]) == 2
+    traces = golden()
+    for trace in traces:
+        trace["config"]["policy"] = "lpm"
+    assert main([write(tmp_path / "t.json", traces)]) == 2
     assert capsys.readouterr().err == "error: nothing was compared\n"
 
 
@@ -113,6 +125,12 @@ BAD = {
     "a row that is a list": ("t.json", changed([], "rows", 1), "malformed"),
     "sched that is a list": ("t.json", changed([], "rows", 1, "sched"), "sched must map"),
     "arrival as text": ("t.json", changed("0", "requests", 0, "arrive"), "whole numbers"),
+    "given up too early": ("t.json", changed(-1, "requests", 0, "abort_step"), "abort_step must"),
+    "a bad release": (
+        "t.json",
+        changed("newest", "release"),
+        "release='newest': must be a release",
+    ),
     "an id twice": ("t.json", changed("b", "requests", 0, "id"), "two requests have one id"),
     "a bad setting": (
         "t.json",

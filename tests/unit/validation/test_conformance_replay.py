@@ -12,7 +12,7 @@ from validation.conformance.trace import read_traces
 
 GOLDEN = Path(__file__).parents[3] / "validation/conformance/traces/golden_vllm_0.33.json"
 RECORDED = json.loads(GOLDEN.read_text())
-SYNCHRONOUS = [trace["name"] for trace in RECORDED if not trace["config"]["asyn"]]
+NAMES = [trace["name"] for trace in RECORDED]
 PREEMPTING = "B preempt + cached resume"
 SPECULATIVE = "E spec K=2"
 
@@ -27,16 +27,22 @@ def replayed(tmp_path, trace):
     return replay(read_traces(path)[0])
 
 
-@pytest.mark.parametrize("name", SYNCHRONOUS)
-def test_every_synchronous_trace_of_vllm_agrees(tmp_path, name):
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trace_of_vllm_agrees(tmp_path, name):
     result = replayed(tmp_path, recorded(name))
     assert result.num_steps == len(recorded(name)["rows"])
     assert (result.num_mismatches, result.first_difference) == (0, "")
 
 
-def test_all_but_one_trace_can_be_compared():
-    assert len(SYNCHRONOUS) == 8
-    assert len(RECORDED) == 9
+def test_the_asynchronous_trace_is_one_of_them():
+    assert [trace["name"] for trace in RECORDED if trace["config"]["asyn"]] == ["D async EOS"]
+
+
+def test_an_asynchronous_update_is_that_of_the_plan_before(tmp_path):
+    trace = recorded("D async EOS")
+    trace["rows"][1]["emitted"], trace["rows"][1]["finished"] = {"a": 1}, []
+    result = replayed(tmp_path, trace)
+    assert result.first_difference == "step 1: emitted is {'a': 1, 'b': 1}, recorded {'a': 1}"
 
 
 @pytest.mark.parametrize(
@@ -113,19 +119,53 @@ def test_a_scheduler_that_breaks_a_rule_is_found(tmp_path, monkeypatch):
     assert result.num_mismatches > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"release": "0.20"}, r"release 0\.20 \(known: 0\.33\)"),
-        ({"config.asyn": True}, "asynchronous scheduling"),
-        ({"config.eagle_drop": True}, "EAGLE last-block drop"),
-        ({"config.policy": "lpm"}, "policy lpm"),
-    ],
-)
-def test_modes_that_servesim_lacks_are_named(tmp_path, change, words):
+def test_a_policy_that_servesim_lacks_is_named(tmp_path):
     trace = recorded(PREEMPTING)
-    for key, value in change.items():
-        where, _, name = key.rpartition(".")
-        (trace[where] if where else trace)[name] = value
-    with pytest.raises(UnsupportedTraceError, match=f"^{PREEMPTING[:2].strip()}.*: {words}$"):
+    trace["config"]["policy"] = "lpm"
+    with pytest.raises(UnsupportedTraceError, match=r"^B preempt.*: policy lpm$"):
         replayed(tmp_path, trace)
+
+
+def test_a_release_without_a_profile_is_replayed_by_the_nearest_and_says_so(tmp_path):
+    trace = recorded("A chunked mixing")
+    assert replayed(tmp_path, trace).nearest == ""
+    trace["release"] = "0.34.1"
+    result = replayed(tmp_path, trace)
+    assert (result.num_mismatches, result.nearest) == (0, "0.34.1 by profile 0.33")
+
+
+def test_another_release_is_another_scheduler(tmp_path):
+    trace = recorded("A chunked mixing")
+    trace["release"] = "0.20"
+    result = replayed(tmp_path, trace)
+    # up to 0.20, blocks that nobody can hit go to the tail of the free queue
+    assert result.first_difference.startswith("at the end: free queue is [7, 8, ")
+
+
+def test_a_drafter_that_drops_the_last_hit_is_another_scheduler(tmp_path):
+    trace = recorded("C full-hit")
+    trace["config"]["eagle_drop"] = True
+    result = replayed(tmp_path, trace)
+    assert result.first_difference == "step 3: sched is b:8, c:5, recorded b:4, c:1"
+
+
+def given_up(step):
+    """Two requests of four tokens; `b` is given up."""
+    trace = recorded("D sync EOS")
+    trace["requests"][1]["abort_step"] = step
+    trace["outputs"] = {}
+    trace["final_free_queue"] = trace["prefix_stats"] = None
+    return trace
+
+
+def test_a_request_is_given_up_before_the_step_is_planned(tmp_path):
+    trace = given_up(1)
+    result = replayed(tmp_path, trace)
+    assert result.first_difference == "step 1: sched is a:1, recorded a:1, b:1"
+    trace = given_up(3)  # it ended with step 2
+    assert replayed(tmp_path, trace).first_difference.startswith("step 2: finished is ['b']")
+
+
+def test_a_request_given_up_on_arrival_is_never_seen(tmp_path):
+    result = replayed(tmp_path, given_up(0))
+    assert result.first_difference == "step 0: sched is a:4, recorded a:4, b:4"

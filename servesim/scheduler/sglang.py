@@ -37,7 +37,8 @@ class SGLang:
         max_running_requests: admitted requests; null takes the server's rule.
         schedule_policy: fcfs, lpm (longest cached prefix), dfs-weight (depth first through the
             cache), hrrn (highest response ratio) or lof (largest `max_tokens`). The first three
-            after fcfs are fcfs where there is no radix cache.
+            after fcfs are fcfs where there is no radix cache. Equal ratios of hrrn go by request
+            number (the engine: by its id, as text).
         schedule_conservativeness: the larger, the more of its `max_tokens` a running request is
             charged at admission.
         enable_mixed_chunk: let running requests decode in prefill batches.

@@ -27,7 +27,7 @@ class AsyncVllmV1Scheduler(VllmV1Scheduler):
 
     def _is_certain_to_end(self, state: RequestState) -> bool:
         """Whether a step in flight reaches the length cap even if it accepts no draft."""
-        if not state.placeholders or not self._switches.async_length_guard:
+        if not self._switches.async_length_guard:
             return False
         request = state.request
         at_least = state.computed + 2 - state.placeholders

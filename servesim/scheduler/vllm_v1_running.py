@@ -40,7 +40,7 @@ class VllmV1Running(VllmV1Update):
             if 0 < threshold < n:
                 n = threshold
             n = min(n, step.budget, longest - computed)
-            if n <= 0 or self._is_certain_to_end(state):
+            if n <= 0 or (state.placeholders and self._is_certain_to_end(state)):
                 i += 1
                 continue
             if not extend(state.table, computed + n, lookahead, known):

@@ -75,6 +75,20 @@ def test_other_orders_leave_the_victim_to_the_engine():
     assert crowded(ShortestPrompt()).step()[:2] == ("old1", "young")
 
 
+class MostBlocks:
+    def key(self, running):
+        return (running.kv_blocks,)
+
+
+def test_a_victim_policy_chooses_among_all_who_run():
+    engine = Stepper(blocks=5, max_len=16, victim=MostBlocks())
+    engine.add("large", 8, 5)
+    engine.add("small", 4, 5)
+    assert engine.step().batch == "large8 small4"
+    # large has taken the fourth block when small needs one: it gives its token back
+    assert engine.step()[:2] == ("small1", "large")
+
+
 @pytest.mark.parametrize("first", ["early", "late"])
 def test_equal_priority_preempts_the_later_arrival(first):
     arrivals = {"early": 1, "late": 5}

@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from servesim.scheduler.vllm_releases import Switches, profile_of
+from servesim.scheduler.vllm_releases import profile_of
+from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1 import VllmV1
 from validation.conformance import coverage
 from validation.conformance.replay import replay

@@ -29,8 +29,8 @@ def main(arguments: list[str]) -> int:
         for result in results:
             if result.num_mismatches:
                 print(f"  {result.name}: {result.first_difference}")
-        for nearest in sorted({r.nearest for r in results if r.nearest}):
-            print(f"  release {nearest}, the nearest")
+        for stand_in in sorted({r.stand_in for r in results if r.stand_in}):
+            print(f"  release {stand_in}, not exact")
         for reason in unsupported:
             print(f"  not compared: {reason}")
     if not compared:

@@ -45,14 +45,14 @@ class UnsupportedTraceError(ServesimError):
 class Result:
     """Outcome of one trace: steps compared, steps that differ, the first difference in words.
 
-    `nearest` names the release and the profile where the release has none of its own.
+    `stand_in` names the release and the profile where the release has none of its own.
     """
 
     name: str
     num_steps: int
     num_mismatches: int
     first_difference: str = ""
-    nearest: str = ""
+    stand_in: str = ""
 
 
 def replay(trace: Trace) -> Result:
@@ -76,8 +76,8 @@ def replay(trace: Trace) -> Result:
         if mismatches:
             break
     asked = profile_of(trace.release)
-    nearest = "" if asked.exact else f"{trace.release} by profile {asked.profile}"
-    return Result(trace.name, len(trace.rows), mismatches, first, nearest)
+    stand_in = "" if asked.exact else f"{trace.release} by profile {asked.profile}"
+    return Result(trace.name, len(trace.rows), mismatches, first, stand_in)
 
 
 def check_supported(trace: Trace) -> None:

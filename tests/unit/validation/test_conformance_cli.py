@@ -41,7 +41,7 @@ def test_what_was_left_out_and_what_was_replayed_by_another_profile_is_said(tmp_
     traces[1]["release"] = "0.40"
     assert main([write(tmp_path / "t.json", traces)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "  release 0.40 by profile 0.33, the nearest",
+        "  release 0.40 by profile 0.33, not exact",
         "  not compared: A chunked mixing: policy lpm",
         "52 steps, 0 mismatches",
     ]

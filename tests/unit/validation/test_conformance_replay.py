@@ -126,12 +126,12 @@ def test_a_policy_that_servesim_lacks_is_named(tmp_path):
         replayed(tmp_path, trace)
 
 
-def test_a_release_without_a_profile_is_replayed_by_the_nearest_and_says_so(tmp_path):
+def test_a_release_without_a_profile_is_replayed_by_that_of_another_and_says_so(tmp_path):
     trace = recorded("A chunked mixing")
-    assert replayed(tmp_path, trace).nearest == ""
+    assert replayed(tmp_path, trace).stand_in == ""
     trace["release"] = "0.34.1"
     result = replayed(tmp_path, trace)
-    assert (result.num_mismatches, result.nearest) == (0, "0.34.1 by profile 0.33")
+    assert (result.num_mismatches, result.stand_in) == (0, "0.34.1 by profile 0.33")
 
 
 def test_another_release_is_another_scheduler(tmp_path):

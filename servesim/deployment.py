@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from servesim import checks
 from servesim.errors import SettingError
 from servesim.hardware.gpu import GPU
-from servesim.model.spec import DTYPE_BYTES, ModelSpec
+from servesim.model.dtypes import DTYPE_BYTES, KV_DTYPES
+from servesim.model.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Deployment:
     def __post_init__(self) -> None:
         checks.whole("tp", self.tp, at_least=1)
         checks.choice("dtype", self.dtype, tuple(DTYPE_BYTES))
-        checks.choice("kv_dtype", self.kv_dtype, tuple(DTYPE_BYTES))
+        checks.choice("kv_dtype", self.kv_dtype, KV_DTYPES)
         if not self.model.splits_over(self.tp):
             heads, kv_heads = self.model.num_heads, self.model.num_kv_heads
             raise SettingError(

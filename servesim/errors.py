@@ -72,6 +72,17 @@ class TraceError(ServesimError, ValueError):
         return type(self), (self.file, self.line, self.reason)
 
 
+class ModelConfigError(ServesimError, ValueError):
+    """A model's config.json that cannot be read, or a key of it that cannot be so."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file}: {reason}")
+        self.file, self.reason = file, reason
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.file, self.reason)
+
+
 class CapacityError(ServesimError, ValueError):
     """The model leaves no room for a KV cache on this hardware."""
 

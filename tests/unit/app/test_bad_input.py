@@ -64,7 +64,7 @@ CASES = {
     "objective=ttft_p98_s": "did you mean 'ttft_p9",
     "objective=order": "objective='order': that column holds no number but 'fcfs'",
     "objective=goodput_rps metrics=[latency]": "objective='goodput_rps': is no column",
-    "model=null": "model: no option is chosen (known: llama3.1_70b, ",
+    "model=null": "model: no option is chosen (known: bloom_176b, ",
     "cost=null": "cost: no option is chosen (known: ",
     "workload=null": "workload: no option is chosen",
     "kv=null": "kv: no option is chosen (known: no_prefix_cache, paged)",

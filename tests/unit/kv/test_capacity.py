@@ -1,9 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
 from servesim.deployment import Deployment
 from servesim.errors import CapacityError, SettingError
 from servesim.hardware.gpu import GPU
-from servesim.kv.capacity import KVSettings
+from servesim.kv.capacity import Draft, KVSettings
+from servesim.model.attention import Attention
+from servesim.model.layer import Layer
+from servesim.model.mlp import MLP
+from servesim.model.parts import KVLayers
 from servesim.model.spec import ModelSpec
 
 LLAMA_8B = ModelSpec("llama-8b", 32, 4096, 32, 8, 128, 14336, 128256, False, 131072)
@@ -49,7 +55,8 @@ def test_tensor_parallel_ranks_halve_weights_and_kv():
     one = KVSettings().budget(Deployment(LLAMA_8B, gpu(80)))
     two = KVSettings().budget(Deployment(LLAMA_8B, gpu(80), tp=2))
     assert two.kv_bytes_per_token * 2 == one.kv_bytes_per_token
-    assert two.weight_bytes * 2 == one.weight_bytes
+    norms = 2 * (2 * 32 + 1) * 4096  # bf16, on both ranks
+    assert two.weight_bytes == (one.weight_bytes - norms) // 2 + norms
 
 
 def test_fp8_cache_doubles_the_tokens_of_a_given_space():
@@ -90,9 +97,56 @@ def test_the_offered_tp_fits():
         ("gpu_memory_utilization", 0),
         ("gpu_memory_utilization", 1.01),
         ("reserve_gib", -1),
+        ("weights_gib", -1),
+        ("kv_cache_gib", "x"),
+        ("activation_gib", -0.1),
         ("enable_prefix_caching", None),
     ],
 )
 def test_bad_settings_are_named(setting, value):
     with pytest.raises(SettingError, match=rf"^{setting}={value!r}: "):
         KVSettings(**{setting: value})
+
+
+def test_terms_replace_the_reserve_together():
+    terms = {"non_torch_gib": 0.5, "activation_gib": 2.0, "cuda_graph_gib": 0.5}
+    deployment = Deployment(LLAMA_8B, gpu(80))
+    one = KVSettings(reserve_gib=100.0, **terms).budget(deployment)
+    assert one.num_gpu_blocks == KVSettings().budget(deployment).num_gpu_blocks
+    with pytest.raises(SettingError, match="together; give non_torch_gib and cuda_graph_gib"):
+        KVSettings(activation_gib=2.0).budget(deployment)
+    with pytest.raises(SettingError, match="reserve_gib=None: or non_torch_gib, "):
+        KVSettings(reserve_gib=None).budget(deployment)
+
+
+def test_measured_weights_and_cache_replace_the_derived_ones():
+    deployment = Deployment(LLAMA_8B, gpu(80))
+    derived = KVSettings().budget(deployment)
+    heavier = KVSettings(weights_gib=derived.weight_bytes / 2**30 + 1).budget(deployment)
+    assert derived.num_gpu_blocks - heavier.num_gpu_blocks == 512  # blocks of 2 MiB
+    measured = KVSettings(kv_cache_gib=3.81).budget(deployment)
+    assert measured.num_gpu_blocks == 1950
+
+
+def test_a_drafter_takes_room_and_widens_blocks():
+    deployment = Deployment(LLAMA_8B, gpu(80))
+    draft = Draft(2**30, (KVLayers("full attention", 1, 4096, None, 0),))
+    budget = KVSettings().budget(deployment, draft=draft)
+    alone = KVSettings().budget(deployment)
+    assert budget.weight_bytes == alone.weight_bytes + 2**30
+    assert budget.kv_bytes_per_token == 33 * 4096
+    assert budget.num_gpu_blocks == (alone.kv_cache_bytes - 2**30) // (33 * 4096 * 16)
+
+
+def test_blocks_that_groups_share_stand_for_the_tokens_that_the_engine_logs():
+    # 12 windows of 128 tokens and 12 full layers: a request of 8 192 tokens takes 512 + 513 blocks
+    attention = Attention(8, 8, 64, 64)
+    window = replace(attention, window_tokens=128)
+    layers = tuple(Layer(m, MLP(256), 0) for m in (window, attention) * 12)
+    model = replace(LLAMA_8B, num_layers=24, layers=layers)
+    settings = KVSettings(num_gpu_blocks=2050)
+    budget = settings.budget(Deployment(model, gpu(80)), max_model_len=8192)
+    assert budget.engine_blocks == 2050
+    assert budget.kv_cache_tokens == int(2050 / 1025 * 8192) == 16_384
+    assert budget.describe().startswith("1025 KV blocks × 16 tokens (49152 B per token), which ")
+    assert "2050 blocks that 2 groups of layers share" in budget.describe()

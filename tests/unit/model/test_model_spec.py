@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from servesim.errors import SettingError
-from servesim.model.spec import ModelSpec
+from servesim.model.spec import KVLayers, ModelSpec
 
 # 2 layers of width 8: 4 heads of 2, 2 KV heads, MLP 10, vocabulary 5
 TINY = ModelSpec(
@@ -18,6 +18,9 @@ TINY = ModelSpec(
     tied_embeddings=False,
     max_position_embeddings=64,
 )
+
+# each module of it: q, k, v, o, three of the MLP, norms in both layers, two tables, last norm
+PIECES = 2 * [64, 32, 32, 64, 80, 80, 80, 16] + [40, 40, 8]
 
 
 def test_parameters_are_counted_by_hand():
@@ -36,9 +39,42 @@ def test_each_option_adds_its_own_weights():
 
 def test_bytes_of_weights_and_kv():
     assert TINY.weight_bytes("bf16") == 984 * 2
-    assert TINY.weight_bytes("fp32", tp=2) == 984 * 2
+    # 40 parameters of norms are on both ranks, the rest is split
+    assert TINY.weight_bytes("fp32", tp=2) == ((984 - 40) // 2 + 40) * 4
     assert TINY.kv_bytes_per_token("bf16") == 2 * 2 * (2 * 2) * 2
     assert TINY.kv_bytes_per_token("fp8") == 16
+
+
+def test_kv_projections_are_replicated_beyond_the_kv_heads():
+    # 944 split parameters, of which k and v are 2 layers x 2 x 8*4 = 128 over 2 heads
+    assert TINY.weight_bytes("bf16", tp=4) == 2 * ((944 - 128) // 4 + 128 // 2 + 40)
+
+
+def test_parts_add_up_to_the_weights():
+    parts = {part.name: part for part in TINY.weight_parts("bf16", tp=2)}
+    assert {name: part.parameters for name, part in parts.items()} == {
+        "embedding": 5 * 8,
+        "attention": 2 * (8 * 8 + 2 * 8 * 4 + 8 * 8),
+        "mlp": 2 * 3 * 8 * 10,
+        "norms": 2 * 2 * 8 + 8,
+        "head": 5 * 8,
+    }
+    assert parts["norms"].rank_bytes == 2 * 40
+    assert parts["head"].rank_bytes == 5 * 8
+    assert sum(part.rank_bytes for part in parts.values()) == TINY.weight_bytes("bf16", tp=2)
+    assert TINY.active_parameters == TINY.num_parameters
+    assert TINY.expected_active_experts(100) == 0
+
+
+def test_half_bytes_are_exact():
+    assert TINY.weight_bytes("int4") == 984 // 2
+    assert TINY.weight_bytes("q8_0") == sum(-(-n * 34 // 32) for n in PIECES)
+
+
+def test_all_layers_are_one_kind_of_cache():
+    assert TINY.kv_layers("bf16", tp=2) == (KVLayers("full attention", 2, 2 * 2 * 2, None, 0),)
+    with pytest.raises(SettingError, match=r"^kv_dtype='fp8_ds_mla': is for models with a latent"):
+        TINY.kv_layers("fp8_ds_mla")
 
 
 def test_a_kv_head_is_never_split():

@@ -15,8 +15,14 @@ def _simulate(arguments: Sequence[str]) -> int:
     return simulate_main(arguments)
 
 
+def _size(arguments: Sequence[str]) -> int:
+    from servesim.app.size import main as size_main
+
+    return size_main(arguments)
+
+
 # name → application; each imports what it needs only when it is asked for
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {}
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"size": _size}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,12 +12,15 @@ from servesim.app.paths import conf_dir
 _DATA = "SERVESIM_DATA"
 
 
-def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+def composed(
+    overrides: Sequence[str], with_hydra: bool = False, root: str = "config"
+) -> DictConfig:
     """The root configuration under `overrides`; works inside another Hydra application too.
 
     Args:
         overrides: settings as on the command line.
         with_hydra: keep Hydra's own node, which knows the chosen options.
+        root: the root's file in conf/.
     """
     drop_empty_data_dir()
     # Hydra refuses to be initialised twice, and forgets its instance when it is done
@@ -25,7 +28,7 @@ def composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
+            return compose(root, overrides=list(overrides), return_hydra_config=with_hydra)
     finally:
         GlobalHydra.instance().hydra = outer
 

@@ -24,6 +24,7 @@ servesim: discrete-event simulation of LLM serving
   servesim output.timeline=true                  also timeline.json, for https://ui.perfetto.dev
   servesim workload=trace --help                 the settings under other choices
   servesim --cfg job                             the composed configuration, with all tables
+  servesim size --help                           how large a KV cache is, and what fits into it
 
 A run writes config.yaml, summary.json, run.json and requests.parquet to outputs/<date>/<time>;
 a sweep writes one such directory per run and rows.csv to multirun/<date>/<time>.
@@ -32,6 +33,12 @@ _FOOT = "Hydra's own options: servesim --hydra-help"
 # a fitted cost is data below its first level: what was measured, and what came of it
 _DATA = "cost"
 _MOST_VALUES = 8  # a setting of more is a table, too
+
+
+def settings_text(overrides: Sequence[str], root: str) -> str:
+    """The settings of a root configuration under `overrides`, with their defaults."""
+    config = OmegaConf.to_container(composed(overrides, root=root))
+    return "\n".join(["\n== Settings: setting=value, with their defaults ==", *_lines(config)])
 
 
 def help_text(overrides: Sequence[str]) -> str:

@@ -20,14 +20,21 @@ from servesim.app.setup import not_chosen
 from servesim.errors import ServesimError, UnknownChoiceError
 
 _TOP_LEVEL = "servesim"
+_ROOT = "config"  # of a simulation
 # what composing may raise; Hydra refuses `group=null` with a bare ValueError
 _REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
 # what `reworded` may have a line for
 USER_ERRORS = (ServesimError, *_REFUSALS, OSError)
 
 
-def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None:
-    """One line for an error of the configuration, or None where it is none."""
+def reworded(error: Exception, overrides: Sequence[str], root: str = _ROOT) -> ServesimError | None:
+    """One line for an error of the configuration, or None where it is none.
+
+    Args:
+        error: what was raised.
+        overrides: settings as on the command line.
+        root: the root's file in conf/.
+    """
     if isinstance(error, ServesimError):
         return error
     if isinstance(error, MissingConfigException):
@@ -35,9 +42,9 @@ def reworded(error: Exception, overrides: Sequence[str]) -> ServesimError | None
     if isinstance(error, OverrideParseException):
         return ServesimError(f"cannot read '{error.override}': expected setting=value")
     if isinstance(error, HydraException) and "Ambiguous value" in str(error):
-        return _sweep_values(error, overrides)
+        return _sweep_values(error, overrides, root)
     if isinstance(error, ConfigCompositionException):
-        return _bad_override(error, overrides)
+        return _bad_override(error, overrides, root)
     if isinstance(error, HydraException | OmegaConfBaseException):
         return ServesimError(_one_line(str(error)))
     if isinstance(error, ValueError) and "Config group override must be" in str(error):
@@ -67,16 +74,17 @@ def _is_override(argument: str) -> bool:
     return not argument.startswith("-")
 
 
-def _sweep_values(error: HydraException, overrides: Sequence[str]) -> ServesimError:
+def _sweep_values(error: HydraException, overrides: Sequence[str], root: str) -> ServesimError:
     """A list of values outside a sweep, or a mistake because of which it is not seen as one."""
     single = [re.sub(r"=([^,()\[\]{}'\"]*),.*", r"=\1", o) for o in overrides]
     try:
-        composed([*filter(_is_override, single)])
+        composed([*filter(_is_override, single)], root=root)
     except _REFUSALS as hidden:
-        return reworded(hidden, single) or ServesimError(_one_line(str(hidden)))
+        return reworded(hidden, single, root) or ServesimError(_one_line(str(hidden)))
     found = re.search(r"argument '([^']+)'", str(error))
     setting = found.group(1) if found else "a setting"
-    return ServesimError(f"{setting}: several values make a sweep; add -m")
+    remedy = "several values make a sweep; add -m" if root == _ROOT else "give one value"
+    return ServesimError(f"{setting}: {remedy}")
 
 
 def _unknown_option(error: MissingConfigException) -> ServesimError:
@@ -89,7 +97,9 @@ def _unknown_option(error: MissingConfigException) -> ServesimError:
     return UnknownChoiceError(group, option.removesuffix(".yaml"), options)
 
 
-def _bad_override(error: ConfigCompositionException, overrides: Sequence[str]) -> ServesimError:
+def _bad_override(
+    error: ConfigCompositionException, overrides: Sequence[str], root: str
+) -> ServesimError:
     text = str(error)
     found = re.search(r"Could not override '([^']+)'", text)
     if not found:
@@ -97,13 +107,21 @@ def _bad_override(error: ConfigCompositionException, overrides: Sequence[str]) -
         return ServesimError(_one_line(f"{text} {cause}" if cause else text))
     key = found.group(1).split("@")[0]
     if "/" in key or "No match in the defaults list" in text:
-        return UnknownChoiceError("config group", key, groups())
-    return _unknown_setting(key, overrides)
+        return UnknownChoiceError("config group", key, _groups_of(root))
+    return _unknown_setting(key, overrides, root)
 
 
-def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
+def _groups_of(root: str) -> list[str]:
+    """Config groups that a root chooses from."""
+    if root == _ROOT:
+        return list(groups())
+    chosen = composed([], with_hydra=True, root=root).hydra.runtime.choices
+    return [str(group) for group in chosen if not str(group).startswith("hydra/")]
+
+
+def _unknown_setting(key: str, overrides: Sequence[str], root: str) -> ServesimError:
     """Name the deepest part that exists and the settings that it has."""
-    config = _config_without(key, overrides)
+    config = _config_without(key, overrides, root)
     path = key.split(".")
     entries = OmegaConf.select(config, key)
     if isinstance(entries, DictConfig):  # the setting is there: what it is set to is not
@@ -117,16 +135,17 @@ def _unknown_setting(key: str, overrides: Sequence[str]) -> ServesimError:
         node = OmegaConf.select(config, parent) if parent else config
         if isinstance(node, DictConfig):
             known = [str(k) for k in node if k not in ("_target_", "hydra")]
-            return UnknownChoiceError(f"setting of {parent or _TOP_LEVEL}", path[depth], known)
+            top = _TOP_LEVEL if root == _ROOT else f"{_TOP_LEVEL} {root}"
+            return UnknownChoiceError(f"setting of {parent or top}", path[depth], known)
     return ServesimError(f"'{key}' cannot be set: '{path[0]}' has no settings of its own")
 
 
-def _config_without(key: str, overrides: Sequence[str]) -> DictConfig:
+def _config_without(key: str, overrides: Sequence[str], root: str) -> DictConfig:
     """The configuration that only the chosen groups make, to see which settings they have."""
     chosen = [o for o in overrides if "=" in o and "." not in o.split("=", 1)[0] and "," not in o]
     for choices in (chosen, []):
         try:
-            return composed([o for o in choices if not o.startswith(key)])
+            return composed([o for o in choices if not o.startswith(key)], root=root)
         except _REFUSALS:  # a group of the user's own, or a second mistake
             continue
     return OmegaConf.create()

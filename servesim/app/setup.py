@@ -78,7 +78,7 @@ class Setup:
 
     def budget(self) -> KVBudget:
         """KV blocks and the terms they come from."""
-        return self.kv.budget(self.deployment)
+        return self.kv.budget(self.deployment, self.max_model_len)
 
     def engine(self, budget: KVBudget) -> EngineSetup:
         """What the engine profile is started with.
@@ -91,7 +91,7 @@ class Setup:
             longest = min(self.deployment.model.max_position_embeddings, budget.kv_cache_tokens)
         cache = CacheSize(
             budget.num_gpu_blocks,
-            self.kv.block_size,
+            budget.block_size,
             self.kv.enable_prefix_caching,
             budget.kv_bytes_per_token,
         )
@@ -106,8 +106,8 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
     """
     _check_own_settings(cfg)
     deployment = Deployment(
-        model=_make(cfg, "model"),
-        gpu=_make(cfg, "hardware"),
+        model=make(cfg, "model"),
+        gpu=make(cfg, "hardware"),
         tp=cfg.tp,
         dtype=cfg.dtype,
         kv_dtype=cfg.kv_dtype,
@@ -116,14 +116,14 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
     return Setup(
         seed=cfg.seed,
         deployment=deployment,
-        kv=_make(cfg, "kv"),
-        profile=_make(cfg, "scheduler"),
-        order=_make(cfg, "policies.order"),
-        predictor=_make(cfg, "policies.predictor"),
-        victim=_make(cfg, "policies.victim"),
-        admission=_make(cfg, "policies.admission"),
-        workload=_make(cfg, "workload"),
-        cost=_make(cfg, "cost"),
+        kv=make(cfg, "kv"),
+        profile=make(cfg, "scheduler"),
+        order=make(cfg, "policies.order"),
+        predictor=make(cfg, "policies.predictor"),
+        victim=make(cfg, "policies.victim"),
+        admission=make(cfg, "policies.admission"),
+        workload=make(cfg, "workload"),
+        cost=make(cfg, "cost"),
         metrics=_metrics(cfg),
         max_model_len=cfg.max_model_len,
         until_s=cfg.until_s,
@@ -157,15 +157,19 @@ def _check_context(max_model_len: int | None, model: ModelSpec) -> None:
 
 
 def _metrics(cfg: DictConfig) -> Mapping[str, Metric]:
-    metrics: Mapping[str, Metric] = _make(cfg, "metrics")
+    metrics: Mapping[str, Metric] = make(cfg, "metrics")
     for name, metric in metrics.items():
         if not hasattr(metric, "measure"):
             raise SettingError(f"metrics.{name}", metric, "is no metric (is its _target_ set?)")
     return metrics
 
 
-def _make(cfg: DictConfig, node: str) -> Any:
-    """Instantiate one node; what goes wrong is told under the node's full name."""
+def make(cfg: DictConfig, node: str) -> Any:
+    """Instantiate one node; what goes wrong is told under the node's full name.
+
+    Raises:
+        ServesimError: one line that names the setting by its full path.
+    """
     config = OmegaConf.select(cfg, node)
     if not isinstance(config, DictConfig):
         raise not_chosen(node.replace(".", "/"))

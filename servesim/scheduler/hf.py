@@ -19,6 +19,7 @@ from servesim.scheduler.hf_batch import HFLimits
 from servesim.scheduler.hf_scheduler import HFScheduler
 from servesim.scheduler.hf_steady import SteadyHFScheduler
 
+_SMALLEST_PAGE = 4  # tokens; ContinuousBatchingConfig refuses less
 # FIFOScheduler and PrefillFirstScheduler in scheduler.py
 _SAFETY_MARGINS = {"fifo": 0.15, "prefill_first": 0.0}
 
@@ -50,7 +51,7 @@ class HFContinuousBatching:
 
     def __post_init__(self) -> None:
         checks.choice("scheduler_type", self.scheduler_type, tuple(_SAFETY_MARGINS))
-        checks.whole("page_size", self.page_size, at_least=4)
+        checks.whole("page_size", self.page_size, at_least=_SMALLEST_PAGE)
         checks.whole("max_batch_tokens", self.max_batch_tokens, at_least=1)
         checks.whole("max_requests_per_batch", self.max_requests_per_batch, at_least=1)
         checks.whole("max_blocks_per_request", self.max_blocks_per_request)
@@ -81,10 +82,11 @@ class HFContinuousBatching:
         """
         tokens = (cache.num_gpu_blocks - 1) * cache.block_size
         if tokens < self.page_size:
+            nearest = f"{tokens}" if tokens >= _SMALLEST_PAGE else "a larger cache"
             raise SettingError(
                 "page_size",
                 self.page_size,
-                f"the cache holds {tokens} tokens, less than one page; nearest: {tokens}",
+                f"the cache holds {tokens} tokens, less than one page; nearest: {nearest}",
             )
         margin = self.safety_margin
         return HFLimits(
@@ -106,5 +108,7 @@ class HFContinuousBatching:
             f"max_batch_tokens {limits.max_batch_tokens}, "
             f"max_requests_per_batch {limits.max_requests_per_batch}, "
             f"{limits.num_pages} pages × {limits.page_size} tokens cut from the KV blocks, "
-            f"safety_margin {limits.safety_margin:g}, block sharing {sharing}"
+            f"max_blocks_per_request {self.max_blocks_per_request}, "
+            f"safety_margin {limits.safety_margin:g}, block sharing {sharing}, "
+            f"max_model_len {setup.max_model_len}"
         )

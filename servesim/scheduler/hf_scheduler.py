@@ -22,6 +22,7 @@ from servesim.records import (
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.hf_batch import Batch, HFLimits, Step, ToTheBack
 from servesim.scheduler.queued import QueuedEngine
+from servesim.scheduler.rejections import beyond_cache, beyond_context
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.victims import victim_position
 from servesim.scheduler.waiting import WaitingQueue
@@ -86,13 +87,8 @@ class HFScheduler(QueuedEngine):
 
         The engine has no such check: a request that outgrows the whole cache ends its loop.
         """
-        length = request.prompt_tokens + request.max_tokens
-        if length > self._max_model_len:
-            return f"prompt + max_tokens = {length} > max_model_len {self._max_model_len}"
         slots = self._pages.num_pages * self.block_size
-        if length - 1 > slots:  # the last sampled token gets no KV
-            return f"prompt + max_tokens - 1 = {length - 1} > {slots} tokens of KV cache"
-        return None
+        return beyond_context(request, self._max_model_len) or beyond_cache(request, slots)
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; True, as the next plan may change with it."""

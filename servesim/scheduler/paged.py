@@ -10,15 +10,17 @@ from servesim.kv.counted import CountedPool
 from servesim.kv.manager import KVManager
 from servesim.records import Admission, Request, StepPlan
 from servesim.scheduler.base import EngineSetup
+from servesim.scheduler.counts import BlockCounts
 from servesim.scheduler.paged_batch import Batch
 from servesim.scheduler.queued import QueuedEngine
+from servesim.scheduler.rejections import beyond_cache, beyond_context
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.victims import victim_position
 
 WATERMARK = 0.01  # share of the blocks that an admission leaves free, in both engines
 
 
-class PagedEngine(QueuedEngine):
+class PagedEngine(BlockCounts, QueuedEngine):
     """Counts blocks, admits whole prompts, preempts by recomputation.
 
     There is no null block in these engines: the blocks of the set-up less that one are theirs, so
@@ -35,27 +37,6 @@ class PagedEngine(QueuedEngine):
         self._watermark_blocks = int(WATERMARK * pool.num_usable)
         self._victim_policy = setup.victim
 
-    @property
-    def kv_blocks(self) -> int:
-        """Blocks that requests can hold."""
-        return self._kv.pool.num_usable
-
-    @property
-    def kv_blocks_used(self) -> int:
-        """Blocks held by requests."""
-        return self._kv.pool.num_used
-
-    @property
-    def kv_slots_unused(self) -> int:
-        """Slots of held blocks that hold no token's KV."""
-        size = self.block_size
-        return sum(s.table.num_blocks * size - s.computed for s in self._running)
-
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that nobody holds."""
-        return self._kv.pool.num_free
-
     def reject_reason(self, request: Request) -> str | None:
         """What the engine's front end refuses, and what a preemption could keep out for ever.
 
@@ -63,13 +44,8 @@ class PagedEngine(QueuedEngine):
         the watermark free; V0 drops one that never could (`FINISHED_IGNORED`). It also has to
         leave a block to go on with, or it could be its own victim for ever.
         """
-        length = request.prompt_tokens + request.max_tokens
-        if length > self._max_model_len:
-            return f"prompt + max_tokens = {length} > max_model_len {self._max_model_len}"
         slots = (self.kv_blocks - max(1, self._watermark_blocks)) * self.block_size
-        if length - 1 > slots:
-            return f"prompt + max_tokens - 1 = {length - 1} > {slots} tokens of KV cache"
-        return None
+        return beyond_context(request, self._max_model_len) or beyond_cache(request, slots)
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if a run of steady steps may go on."""

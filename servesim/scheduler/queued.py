@@ -10,6 +10,7 @@ from servesim.content import Unique
 from servesim.kv.table import BlockTable
 from servesim.records import Decodes, Emission, PrefixStats, Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import EngineSetup
+from servesim.scheduler.counts import QueueCounts
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.waiting import WaitingQueue
 from servesim.units import ps_to_seconds
@@ -17,7 +18,7 @@ from servesim.units import ps_to_seconds
 NOTHING = StepOutcome((), ())
 
 
-class QueuedEngine:
+class QueuedEngine(QueueCounts):
     """The part of a `Scheduler` that such profiles share.
 
     A profile adds:
@@ -46,16 +47,6 @@ class QueuedEngine:
         self._skipping = False  # nobody's tokens have been told since `left_group`
 
     @property
-    def num_running(self) -> int:
-        """Admitted requests, those in mid-prefill included."""
-        return len(self._running)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests in the waiting queue, preempted ones included."""
-        return len(self._waiting.entries)
-
-    @property
     def kv_blocks(self) -> int:
         """Blocks that requests can hold."""
         raise NotImplementedError
@@ -69,11 +60,6 @@ class QueuedEngine:
     def prefix_stats(self) -> PrefixStats:
         """Nothing is looked up."""
         return PrefixStats(0, 0)
-
-    @property
-    def running(self) -> tuple[int, ...]:
-        """Running requests in the engine's order."""
-        return tuple(state.request.rid for state in self._running)
 
     def load(self) -> tuple[int, int]:
         """(requests waiting, KV blocks held)."""

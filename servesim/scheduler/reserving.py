@@ -15,6 +15,7 @@ from servesim.kv.slots import SlotRange, Slots
 from servesim.records import Admission, Request, Work
 from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.queued import QueuedEngine
+from servesim.scheduler.rejections import beyond_context
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.vllm_defaults import server_defaults
 from servesim.units import ps_to_seconds
@@ -131,13 +132,9 @@ class ReservingEngine(QueuedEngine):
 
     def reject_reason(self, request: Request) -> str | None:
         """Too long for the engine, or a reservation that the whole cache could not meet."""
-        length = request.prompt_tokens + request.max_tokens
-        if length > self._max_model_len:
-            return f"prompt + max_tokens = {length} > max_model_len {self._max_model_len}"
-        size = self._size(request)
-        if size > self._slots.capacity:
-            return f"slots to reserve = {size} > {self._slots.capacity} slots of KV cache"
-        return None
+        size, slots = self._size(request), self._slots.capacity
+        too_large = f"slots to reserve = {size} > {slots} slots of KV cache"
+        return beyond_context(request, self._max_model_len) or (too_large if size > slots else None)
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if it cannot join before somebody ends."""

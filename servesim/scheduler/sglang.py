@@ -156,7 +156,7 @@ class SGLang:
         overlap = "without overlap" if self.disable_overlap_schedule else "overlapped"
         cached = f"radix cache ({self.radix_eviction_policy})"
         return (
-            f"SGLang scheduler 0.5.23 {overlap}; schedule_policy {self._policy(setup)}, "
+            f"SGLang scheduler 0.5.23 {overlap}; {self._ranked_by(setup)}, "
             f"chunked_prefill_size {chunk or 'off'}, max_prefill_tokens {self.max_prefill_tokens}, "
             f"max_running_requests {limits.max_running_requests}, "
             f"{cached if self._caches(setup) else 'no radix cache'}, "
@@ -181,6 +181,13 @@ class SGLang:
         if self.schedule_policy in CACHE_AWARE and not self._caches(setup):
             return "fcfs"
         return self.schedule_policy
+
+    def _ranked_by(self, setup: EngineSetup) -> str:
+        """What ranks the queue, in words."""
+        if not isinstance(setup.order, Fcfs):
+            return f"queue order {type(setup.order).__name__}"
+        first = "priority, then " if self.enable_priority_scheduling else ""
+        return f"{first}schedule_policy {self._policy(setup)}"
 
     def _chunk(self, setup: EngineSetup) -> int | None:
         if self.chunked_prefill_size is not None:

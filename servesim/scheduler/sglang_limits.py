@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from servesim.records import Request
+from servesim.scheduler.rejections import beyond_context
 from servesim.scheduler.sglang_prefill import Limits
 
 # tokens that the engine keeps between the longest prompt it takes and the longest request
@@ -42,9 +43,9 @@ class SGLangLimits:
         tp_worker.py (`max_req_input_len`), managers/scheduler.py (`init_req_max_new_tokens`); the
         engine lowers `max_new_tokens` to what its pool can hold, here the request is refused.
         """
+        if too_long := beyond_context(request, self.max_model_len):
+            return too_long
         prompt, length = request.prompt_tokens, request.prompt_tokens + request.max_tokens
-        if length > self.max_model_len:
-            return f"prompt + max_tokens = {length} > max_model_len {self.max_model_len}"
         longest = min(self.max_model_len, self.kv_tokens) - 2 - _RESERVED_INPUT_TOKENS
         if prompt > longest:
             return f"prompt = {prompt} > {longest} tokens, the longest that is taken"

@@ -11,9 +11,8 @@ from servesim.kv.radix import Node, RadixTree
 from servesim.kv.radix_cache import RadixCache
 from servesim.kv.token_runs import cut
 from servesim.policies.order.base import Order
-from servesim.records import Waiting
 from servesim.scheduler.sglang_state import SGLangState
-from servesim.units import ps_to_seconds
+from servesim.scheduler.views import waiting_view
 
 CACHE_AWARE = ("lpm", "dfs-weight", "hrrn")
 POLICIES = ("fcfs", "lof", *CACHE_AWARE)
@@ -58,7 +57,7 @@ class SGLangQueue:
         state.queue_entry = self._num_entered
         state.arrival_processed_tokens = processed_tokens
         if self._ranking.order is not None:
-            state.key = _key(self._ranking.order, state, now_s)
+            state.key = self._ranking.order.key(waiting_view(state), now_s)
         self.entries.append(state)
 
     def sort(self, now_s: float, processed_tokens: int) -> None:
@@ -82,7 +81,7 @@ class SGLangQueue:
     def _sort_by_order(self, order: Order, now_s: float) -> None:
         if order.changes_with_time:
             for state in self.entries:
-                state.key = _key(order, state, now_s)
+                state.key = order.key(waiting_view(state), now_s)
         self.entries.sort(key=lambda s: (s.key, s.request.arrival_ps, s.request.rid))
 
     def _sort_by_cache(self, policy: str, processed_tokens: int) -> None:
@@ -133,21 +132,3 @@ def _response_ratio(state: SGLangState, processed_tokens: int) -> tuple[int, flo
     if not uncached:
         return 0, 0.0
     return 1, -(max(0, processed_tokens - state.arrival_processed_tokens) / uncached)
-
-
-def _key(order: Order, state: SGLangState, now_s: float) -> tuple[float, ...]:
-    request = state.request
-    return order.key(
-        Waiting(
-            rid=request.rid,
-            arrived_s=ps_to_seconds(request.arrival_ps),
-            arrival_order=state.arrival_order,
-            prompt_tokens=request.prompt_tokens,
-            generated_tokens=state.generated,
-            predicted_tokens=state.predicted_tokens,
-            priority=request.priority,
-            tenant=request.tenant,
-            requeued=state.requeued,
-        ),
-        now_s,
-    )

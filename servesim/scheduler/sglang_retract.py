@@ -8,7 +8,7 @@ from servesim.policies.victim.base import Running, Victim
 from servesim.scheduler.sglang_decode import DecodeMemory
 from servesim.scheduler.sglang_ratio import RETRACT_DECODE_STEPS
 from servesim.scheduler.sglang_state import SGLangState
-from servesim.units import ps_to_seconds
+from servesim.scheduler.views import running_view
 
 
 class Retraction:
@@ -52,17 +52,5 @@ class Retraction:
         return sorted(running, key=lambda s: (victim.key(self._view(s)), s.admission_order))
 
     def _view(self, state: SGLangState) -> Running:
-        request = state.request
-        return Running(
-            rid=request.rid,
-            arrived_s=ps_to_seconds(request.arrival_ps),
-            admission_order=state.admission_order,
-            prompt_tokens=request.prompt_tokens,
-            generated_tokens=state.generated,
-            computed_tokens=state.computed,
-            kv_blocks=self._cache.ceil(state.computed) // self._cache.page_size,
-            predicted_tokens=state.predicted_tokens,
-            priority=request.priority,
-            tenant=request.tenant,
-            preempted=state.requeued > 0,
-        )
+        pages = self._cache.ceil(state.computed) // self._cache.page_size
+        return running_view(state, pages, preempted=state.requeued > 0)

@@ -1,139 +1,15 @@
-"""What vLLM's V1 scheduler does differently from release to release, one named switch each.
+"""The releases of vLLM whose V1 scheduler was read and stepped, and who stands for the others.
 
-A profile is the switches of one release whose scheduler was read and stepped: 0.11.0, 0.15.0,
-0.20.0, 0.32.0 and 0.33.0. Any other release is served by the nearest profile, and says so. Paths
-are those inside vLLM's wheel. Not a switch: the bound on a running request's tokens,
-`max_model_len` − 1 − computed, which later releases write as "less the tokens sampled per step",
-and that is one.
+A profile is the switches (`vllm_switches`) of one release: 0.11.0, 0.15.0, 0.20.0, 0.32.0 or
+0.33.0. Any other release gets the rules of one of them (`profile_of`), and says so.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
 
-from servesim import checks
-from servesim.errors import SettingError, UnknownChoiceError
-
-LongHead = Literal["skip", "stop"]
-IndexAfterVictim = Literal["stays", "back_if_scheduled", "back_if_before"]
-SetAside = Literal["reversed", "in_order", "own_queue"]
-StatsAt = Literal["lookup", "admission"]
-
-
-@dataclass(frozen=True, slots=True)
-class Switches:
-    """Behaviours of the scheduler that differ between releases.
-
-    In v1/core/sched/scheduler.py, running requests and preemption:
-
-    Attributes:
-        scheduled_victim_keeps_tokens: a victim of the priority policy that was already scheduled
-            in this step stays in the batch without its blocks and samples nothing, its tokens are
-            not returned to the budget, and they count as computed when it resumes (0.11); else
-            all that is undone (since 0.15).
-        index_after_victim: where the loop goes on after a victim was taken out of the list:
-            `stays`, so that a request may be passed over (0.11); `back_if_scheduled`, one back if
-            the victim had been scheduled in this step (0.15, 0.20); `back_if_before`, one back if
-            it stood before the current request (since 0.32).
-        goes_on_after_own_preemption: under the priority policy, a request that preempted itself
-            does not end the loop over the others (since 0.33).
-        preemption_clears_drafts: a victim loses its drafts (since 0.15); before, drafts stay until
-            a step verifies them or new ones come.
-        stores_drafts_in_prefill: drafts proposed for a request in mid-prefill are stored (0.11,
-            0.15) or ignored (since 0.20).
-        async_length_guard: asynchronous scheduling does not plan a further step for a request
-            that the step in flight brings to its length cap (since 0.15).
-        async_victim_waits: with asynchronous scheduling, tokens of a victim that are in flight are
-            delivered before it may resume, and count for nothing else (since 0.32); before, it
-            kept its placeholders and could resume at once.
-        async_with_drafts: asynchronous scheduling and speculation go together (since 0.15;
-            engine/arg_utils.py of 0.11 refuses).
-
-    In the same file, waiting requests:
-
-        lone_request_ignores_threshold: `long_prefill_token_threshold` spares a request that is
-            alone in the engine (since 0.32).
-        long_head_without_chunking: with chunked prefill off, a prompt beyond the budget left is
-            passed over (`skip`, 0.11) or ends admission (`stop`, since 0.15).
-        full_sequence_gate: heeds `scheduler_reserve_full_isl` (since 0.20).
-        admission_watermark: has the option `watermark` (since 0.32).
-        lookahead_at_admission: a new request gets the drafter's slots at once (since 0.32).
-        pads_one_token_admission: with drafts, a one-token admission into a step of decodes becomes
-            a verification of dummy drafts (since 0.32).
-        set_aside: where requests that admission passed over go: to the front of the queue
-            `reversed` (0.11) or `in_order` (0.15, 0.32, 0.33), or into a queue of their `own_queue`
-            that is served first (0.20). By the priority policy they go where their key says.
-
-    In v1/core/kv_cache_manager.py:
-
-        update_registers_drafted: with drafts, synchronous scheduling too caches full blocks when
-            outputs come in, up to the tokens in flight (since 0.33); before, only asynchronous
-            scheduling did, up to the placeholders.
-        prefix_stats_at: queries and hits count at every `lookup`, those of a head of the queue
-            that does not fit over and over (0.11 to 0.20), or once, at `admission` (since 0.32).
-        prefix_stats_of_resumed: requests that come back from a preemption count too (0.11).
-
-    In v1/core/block_pool.py:
-
-        unkeyed_to_head: freed blocks without a cached key are the next to be allocated (since
-            0.32); before, all freed blocks go to the tail.
-
-    In engine/arg_utils.py:
-
-        defaults_know_160_gib: GPUs of 160 GiB and more have batch defaults of their own (since
-            0.32).
-    """
-
-    scheduled_victim_keeps_tokens: bool
-    index_after_victim: IndexAfterVictim
-    goes_on_after_own_preemption: bool
-    preemption_clears_drafts: bool
-    stores_drafts_in_prefill: bool
-    async_length_guard: bool
-    async_victim_waits: bool
-    async_with_drafts: bool
-    lone_request_ignores_threshold: bool
-    long_head_without_chunking: LongHead
-    full_sequence_gate: bool
-    admission_watermark: bool
-    lookahead_at_admission: bool
-    pads_one_token_admission: bool
-    set_aside: SetAside
-    update_registers_drafted: bool
-    prefix_stats_at: StatsAt
-    prefix_stats_of_resumed: bool
-    unkeyed_to_head: bool
-    defaults_know_160_gib: bool
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            setting, value = f"switches.{field.name}", getattr(self, field.name)
-            if field.type is bool:
-                checks.flag(setting, value)
-            elif value not in get_args(field.type):
-                known = ", ".join(get_args(field.type))
-                raise SettingError(setting, value, f"must be one of {known}")
-
-    def but(self, changes: Mapping[str, object]) -> "Switches":
-        """The same with some of them set otherwise.
-
-        Raises:
-            UnknownChoiceError: no switch has that name.
-            SettingError: a switch cannot have that value.
-        """
-        known = [field.name for field in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise UnknownChoiceError("switch", name, known)
-        return replace(self, **changes)  # type: ignore[arg-type]
-
-    def differences(self, other: "Switches") -> list[str]:
-        """`name=value` of each switch that `other` has set otherwise."""
-        pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        changed = [(name, value) for name, value in pairs if value != getattr(other, name)]
-        return [f"{name}={str(value).lower()}" for name, value in changed]
-
+from servesim.errors import SettingError
+from servesim.scheduler.vllm_switches import Switches
 
 _V0_33 = Switches(
     scheduled_victim_keeps_tokens=False,
@@ -194,8 +70,9 @@ RELEASES: Mapping[str, Switches] = {
     "0.33": _V0_33,
 }
 NEWEST = "0.33"
-# the first release, (major, minor), that each profile speaks for
-_SINCE = {"0.11": (0, 0), "0.15": (0, 12), "0.20": (0, 16), "0.32": (0, 21), "0.33": (0, 33)}
+# The last release, (major, minor), that a profile stands for. Beyond, the newest one does: 0.32
+# differs from it in two switches, and nobody has looked which of them 0.21 … 0.31 have.
+_UP_TO = {"0.11": (0, 11), "0.15": (0, 15), "0.20": (0, 20)}
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)((?:\.\w+)*)")
 
 
@@ -216,13 +93,16 @@ class Release:
     switches: Switches
 
     def describe(self) -> str:
-        """The release, and where it has no profile of its own, whose behaviour it gets."""
-        nearest = f"{self.profile} (nearest profile to {self.asked})"
-        return self.profile if self.exact else nearest
+        """The profile, and where it is not that of the very release, what was asked for."""
+        inexact = f"{self.profile} (not exact: {self.asked} has no profile of its own)"
+        return self.profile if self.exact else inexact
 
 
 def profile_of(asked: object) -> Release:
-    """The profile for a release: of those not after it, or of the first one.
+    """The profile for a release.
+
+    Up to 0.11: 0.11; 0.12 to 0.15: 0.15; 0.16 to 0.20: 0.20; 0.32, patches included: 0.32; all
+    others from 0.21 on: 0.33. Exact are the first releases of the five, such as 0.15.0.
 
     Raises:
         SettingError: not a release number.
@@ -236,8 +116,10 @@ def profile_of(asked: object) -> Release:
         reason = f"must be a release such as {NEWEST} (profiles: {known}); nearest: {NEWEST}"
         raise SettingError("release", asked, reason)
     number, patch = (int(match[1]), int(match[2])), match[3]
-    name = max((since, name) for name, since in _SINCE.items() if since <= number)[1]
-    exact = name == f"{number[0]}.{number[1]}" and patch in ("", ".0")
+    series = f"{number[0]}.{number[1]}"
+    stand_in = next((name for name, last in _UP_TO.items() if number <= last), NEWEST)
+    name = series if series in RELEASES else stand_in
+    exact = name == series and patch in ("", ".0")
     return Release(asked, name, exact, RELEASES[name])
 
 

@@ -7,7 +7,8 @@ from servesim import checks
 from servesim.errors import SettingError
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.vllm_defaults import server_defaults
-from servesim.scheduler.vllm_releases import NEWEST, Switches, first_with, profile_of
+from servesim.scheduler.vllm_releases import NEWEST, first_with, profile_of
+from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1_async import AsyncVllmV1Scheduler
 from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
@@ -18,7 +19,7 @@ class VllmV1:
     """Engine settings under vLLM's own names.
 
     Attributes:
-        release: of vLLM, as text; one without a profile gets the nearest one's rules.
+        release: of vLLM, as text; one without a profile gets the rules of another (`profile_of`).
         async_scheduling: plan a step while the one before it runs.
         max_num_batched_tokens: tokens per step; null takes the API server's default for the GPU.
         max_num_seqs: running requests; null takes the API server's default for the GPU.

@@ -7,6 +7,8 @@ from servesim.kv.manager import KVManager, Pool
 from servesim.policies.order.priority import Priority
 from servesim.records import PrefixStats, Request
 from servesim.scheduler.base import EngineSetup
+from servesim.scheduler.counts import BlockCounts, QueueCounts
+from servesim.scheduler.rejections import beyond_context
 from servesim.scheduler.state import RequestState
 from servesim.scheduler.steps_only import StepsOnly
 from servesim.scheduler.waiting import WaitingQueue
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from servesim.scheduler.vllm_v1 import VllmV1
 
 
-class VllmV1Engine(StepsOnly):
+class VllmV1Engine(QueueCounts, BlockCounts, StepsOnly):
     """The requests and blocks of one engine in one run."""
 
     def __init__(self, settings: "VllmV1", setup: EngineSetup, max_tokens: int, max_seqs: int):
@@ -54,50 +56,14 @@ class VllmV1Engine(StepsOnly):
         return self._settings.num_speculative_tokens
 
     @property
-    def num_running(self) -> int:
-        """Admitted requests, those in mid-prefill included."""
-        return len(self._running)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests in the waiting queue, preempted ones included."""
-        return len(self._waiting.entries)
-
-    @property
-    def kv_blocks(self) -> int:
-        """Blocks that requests can hold; the null block is none of them."""
-        return self._kv.pool.num_usable
-
-    @property
-    def kv_blocks_used(self) -> int:
-        """Blocks held by requests."""
-        return self._kv.pool.num_used
-
-    @property
     def block_size(self) -> int:
         """Tokens per block."""
         return self._kv.block_size
 
     @property
-    def kv_slots_unused(self) -> int:
-        """Slots of held blocks that hold no token's KV."""
-        size = self._kv.block_size
-        return sum(s.table.num_blocks * size - s.computed for s in self._running)
-
-    @property
     def prefix_stats(self) -> PrefixStats:
         """Tokens looked up and found, counted when and for whom the release counts them."""
         return PrefixStats(self._queries, self._hits)
-
-    @property
-    def running(self) -> tuple[int, ...]:
-        """Running requests in the engine's order."""
-        return tuple(state.request.rid for state in self._running)
-
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that could be allocated now, cached ones included."""
-        return self._kv.pool.num_free
 
     def free_order(self) -> list[int] | None:
         """Free block ids in the order in which they would be allocated, where they have names."""
@@ -111,14 +77,13 @@ class VllmV1Engine(StepsOnly):
 
     def reject_reason(self, request: Request) -> str | None:
         """What vLLM's API server answers with an error, and what could never run to its end."""
-        length = request.prompt_tokens + request.max_tokens
-        if length > self._max_model_len:
-            return f"prompt + max_tokens = {length} > max_model_len {self._max_model_len}"
+        if too_long := beyond_context(request, self._max_model_len):
+            return too_long
         # The last sampled token gets no KV. The last verification's drafts get slots all the same,
         # as do those of a step that is planned before it is known that they were accepted.
         drafts = self._settings.num_speculative_tokens * self.pipeline_depth
         extra = drafts + self._settings.num_lookahead_tokens
-        most = length - 1 + extra
+        most = request.prompt_tokens + request.max_tokens - 1 + extra
         slots = self._kv.pool.num_usable * self._kv.block_size
         if min(most, self._max_model_len) > slots:
             words = f" + {extra} draft slots" if extra else ""

@@ -1,7 +1,7 @@
 """vLLM V1: the loop over running requests, and whom it preempts.
 
 Source: vLLM `v1/core/sched/scheduler.py` (`schedule`); what differs between releases is in
-`vllm_releases`.
+`vllm_switches`.
 """
 
 from servesim.records import Admission, Work

@@ -1,7 +1,7 @@
 """vLLM V1 scheduler: a step, and the loop over waiting requests.
 
 Source of every rule: vLLM `v1/core/sched/scheduler.py` (`schedule`); what differs between releases
-is in `vllm_releases`. There is no prefill phase and no decode phase: each request has a gap between
+is in `vllm_switches`. There is no prefill phase and no decode phase: each request has a gap between
 tokens known and tokens computed, and each step closes as much of it as the budgets allow, running
 requests first, in order of admission.
 """

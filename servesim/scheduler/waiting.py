@@ -5,9 +5,8 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from servesim.policies.order.base import Order
-from servesim.records import Waiting
 from servesim.scheduler.state import RequestState
-from servesim.units import ps_to_seconds
+from servesim.scheduler.views import waiting_view
 
 
 class _Entry(NamedTuple):
@@ -67,15 +66,5 @@ class WaitingQueue:
 
     def _entry(self, state: RequestState, now_s: float) -> _Entry:
         request = state.request
-        view = Waiting(
-            rid=request.rid,
-            arrived_s=ps_to_seconds(request.arrival_ps),
-            arrival_order=state.arrival_order,
-            prompt_tokens=request.prompt_tokens,
-            generated_tokens=state.known - request.prompt_tokens,
-            predicted_tokens=state.predicted_tokens,
-            priority=request.priority,
-            tenant=request.tenant,
-            requeued=state.requeued,
-        )
-        return _Entry(self._order.key(view, now_s), request.arrival_ps, request.rid, state)
+        key = self._order.key(waiting_view(state), now_s)
+        return _Entry(key, request.arrival_ps, request.rid, state)

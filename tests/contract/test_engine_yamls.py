@@ -70,8 +70,6 @@ HOW = {"steps_skipped"}  # tells how a run was carried out, not what happened in
 @pytest.mark.parametrize("seed", [1, 2])
 def test_skipping_changes_no_number_of_any_scheduler(path, seed):
     load = (f"scheduler={path.stem}", *SMALL, SCARCE, f"seed={seed}", "policies/order=priority")
-    if path.stem == "vllm_v1_0.11":
-        load = load[:-1]  # it had no priorities yet
     stepped, skipped = (
         servesim.simulate(*load, f"stepwise={stepwise}", keep_steps=True)
         for stepwise in ("true", "false")

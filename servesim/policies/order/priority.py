@@ -9,8 +9,11 @@ from servesim.records import Waiting
 class Priority:
     """Lower number first, then arrival (vLLM `--scheduling-policy priority`).
 
-    The one order that vLLM itself extends to victims: under it the engine preempts the running
-    request with the largest (priority, arrival). It never preempts for a waiting request.
+    The sign is vLLM's; SGLang's own numbers go the other way. The one order that vLLM itself
+    extends beyond the queue: where V1 needs room for a running request, it preempts the one with
+    the largest (priority, arrival), and nobody for a waiting request; V0 without chunked prefill
+    preempts the last admitted, and evicts the largest for a more urgent waiting request. In all
+    other profiles it ranks the waiting queue and nothing else.
     """
 
     changes_with_time = False

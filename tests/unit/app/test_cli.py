@@ -153,7 +153,7 @@ def test_help_is_short_and_leaves_fitted_data_out(capsys):
     for words in ((), ("workload=trace",), ("workload=shared_prefix", "cost=roofline")):
         assert main(["--help", *words]) == 0
         text = capsys.readouterr().out
-        assert len(text.splitlines()) < 120
+        assert len(text.splitlines()) < 130
         assert "_target_" not in text
     main(["--help"])
     text = capsys.readouterr().out

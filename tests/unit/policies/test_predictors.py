@@ -44,6 +44,7 @@ def test_a_prediction_is_the_requests_own():
     forwards = [predictor.predict(request(rid), seed=5) for rid in range(20)]
     backwards = [predictor.predict(request(rid), seed=5) for rid in reversed(range(20))]
     assert forwards == backwards[::-1]
+    assert len(set(forwards)) > 1  # equal requests, an error each
     assert forwards != [predictor.predict(request(rid), seed=6) for rid in range(20)]
 
 

@@ -9,7 +9,7 @@ from servesim.policies.victim.least_urgent import LeastUrgent
 from servesim.policies.victim.most_blocks import MostBlocks
 from servesim.records import Request
 from servesim.scheduler.state import RequestState
-from servesim.scheduler.victims import as_policy_sees, victim_position
+from servesim.scheduler.victims import victim_position
 
 
 def state(rid, *, arrived_s=0, admitted=0, generated=0, blocks=0, priority=0, tenant=""):
@@ -43,9 +43,23 @@ def test_among_equals_the_last_admitted_goes():
         assert victim_position(policy, running) == 1
 
 
+class Watching:
+    def __init__(self):
+        self.seen = []
+
+    def key(self, running):
+        self.seen.append(running)
+        return ()
+
+
 def test_a_policy_sees_what_an_engine_may_know():
+    policy = Watching()
     running = state(4, arrived_s=2, admitted=3, generated=5, blocks=4, priority=6, tenant="t")
-    assert as_policy_sees(running) == Running(
+    victim_position(policy, [running])
+    running.lose_blocks(1)
+    victim_position(policy, [running])
+    before, after = policy.seen
+    assert before == Running(
         rid=4,
         arrived_s=2.0,
         admission_order=3,
@@ -58,5 +72,4 @@ def test_a_policy_sees_what_an_engine_may_know():
         tenant="t",
         preempted=False,
     )
-    running.lose_blocks(1)
-    assert as_policy_sees(running).preempted
+    assert after.preempted

@@ -101,6 +101,9 @@ def test_what_it_says_of_itself():
     assert "schedule_policy fcfs, chunked_prefill_size off" in line
     assert "no radix cache" in line
     assert "0.5.23 overlapped" in SGLang(disable_overlap_schedule=False).describe(setup())
+    assert "overlap; queue order Priority, chunked" in SGLang().describe(setup(order=Priority()))
+    line = SGLang(enable_priority_scheduling=True, schedule_policy="lof").describe(setup())
+    assert "overlap; priority, then schedule_policy lof, chunked" in line
 
 
 class TestFrontEnd:

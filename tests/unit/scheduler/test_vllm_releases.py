@@ -14,7 +14,8 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.records import PrefixStats
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_releases import NEWEST, RELEASES, Switches, profile_of
+from servesim.scheduler.vllm_releases import NEWEST, RELEASES, profile_of
+from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1 import VllmV1
 
 CONF = Path(__file__).parents[3] / "conf/scheduler"
@@ -29,21 +30,30 @@ class TestProfiles:
         ("asked", "profile", "exact"),
         [
             ("0.8.5", "0.11", False),
+            ("0.10", "0.11", False),
             ("0.11", "0.11", True),
             ("0.11.0", "0.11", True),
+            ("0.11.2", "0.11", False),
             ("0.12", "0.15", False),
+            ("0.14.1", "0.15", False),
             ("0.15", "0.15", True),
             ("0.15.1", "0.15", False),
             ("0.16.0", "0.20", False),
             ("v0.20.0", "0.20", True),
-            ("0.21", "0.32", False),
+            ("0.20.2", "0.20", False),
+            ("0.21", "0.33", False),
+            ("0.27.1", "0.33", False),
+            ("0.31", "0.33", False),
             ("0.32", "0.32", True),
+            ("v0.32.0", "0.32", True),
+            ("0.32.1", "0.32", False),
             ("0.33", "0.33", True),
             ("0.33.0rc1", "0.33", False),
+            ("0.34", "0.33", False),
             ("1.0", "0.33", False),
         ],
     )
-    def test_the_nearest_profile_answers(self, asked, profile, exact):
+    def test_a_release_without_a_profile_gets_the_rules_of_another(self, asked, profile, exact):
         release = profile_of(asked)
         assert (release.profile, release.exact) == (profile, exact)
         assert release.switches is RELEASES[profile]
@@ -65,7 +75,9 @@ class TestProfiles:
     def test_the_description_says_whose_rules_they_are(self):
         assert VllmV1().describe(setup()).startswith("vLLM V1 scheduler 0.33, synchronous; ")
         text = VllmV1(release="0.17.2", async_scheduling=True).describe(setup())
-        assert text.startswith("vLLM V1 scheduler 0.20 (nearest profile to 0.17.2), asynchronous; ")
+        assert text.startswith(
+            "vLLM V1 scheduler 0.20 (not exact: 0.17.2 has no profile of its own), asynchronous; "
+        )
         assert text.endswith("; looks at every step (asynchronous scheduling)")
 
     def test_the_description_says_what_has_no_effect(self):

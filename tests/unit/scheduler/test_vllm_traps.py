@@ -37,12 +37,12 @@ def test_two_equal_prompts_of_one_step_share_blocks_at_once():
 
 
 def test_a_step_that_preempts_admits_nobody():
-    engine = Stepper(blocks=7, max_num_seqs=3, max_len=24)
+    engine = Stepper(blocks=7, max_num_seqs=3, max_len=24, order=ShortestPrompt())
     engine.add("a", 8, 9)
     engine.add("b", 8, 9)
     engine.steps(5)
     engine.add("c", 2, 1)
-    # a's thirteenth token takes b's blocks; one would do for c, and two are free
+    # a's thirteenth token takes b's blocks; one would do for c, the head, and two are free
     assert engine.step() == ("a1", "b", "a1", "", "2→2")
 
 
@@ -188,6 +188,9 @@ def test_the_final_chunk_samples_and_one_decode_less_follows():
     rows = engine.run_out()
     assert [row.batch for row in rows] == ["a4", "a4", "a2", "a1", "a1"]
     assert [row.emitted for row in rows] == ["", "", "a1", "a1", "a1"]
+    whole = Stepper()
+    whole.add("a", 10, 3)
+    assert [row[:3] for row in whole.run_out()] == [(f"a{n}", "", "a1") for n in (10, 1, 1)]
 
 
 def test_max_num_seqs_counts_requests_in_mid_prefill():

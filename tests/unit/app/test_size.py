@@ -1,0 +1,315 @@
+"""`servesim size`: what it answers, how it says so, and one line per mistake."""
+
+import json
+from functools import lru_cache
+
+import pytest
+
+from servesim.__main__ import main
+from servesim.app import size as command
+from servesim.app.api import setup_from
+from servesim.errors import CapacityError
+from servesim.model.dtypes import DTYPE_BYTES
+
+size = lru_cache(maxsize=None)(command.size)  # composing the configuration takes the time
+
+BASE = ("model=llama3.1_8b", "hardware=h100_sxm", "max_model_len=32768")
+KEYS = {
+    *("weights_gib", "kv_bytes_per_token", "kv_cache_gib", "block_size", "num_gpu_blocks"),
+    *("kv_cache_tokens", "max_concurrency", "engine_log", "warnings"),
+}
+
+
+def run(capsys, *arguments):
+    code = main(("size", *arguments))
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_the_table_names_every_term(capsys):
+    code, out, err = run(capsys, *BASE)
+    assert (code, err) == (0, "")
+    for word in ("utilization 0.92", "attention", "mlp", "head", "not torch's", "activations"):
+        assert word in out
+    for word in ("CUDA graphs", "KV cache", "bytes per token", "largest context", "engine log"):
+        assert word in out
+    for word in ("prefill of one", "decode step of one", "reading one's KV", "token passes"):
+        assert word in out
+    assert "| # weights, + rest, = KV cache" in out
+
+
+def test_json_has_the_same(capsys):
+    code, out, _ = run(capsys, *BASE, "output.format=json")
+    row = json.loads(out)
+    assert code == 0
+    assert set(row) >= KEYS
+    assert row == json.loads(json.dumps(size(*BASE)))
+
+
+def test_terms_add_up():
+    row = size(*BASE)
+    terms = row["non_torch_gib"] + row["activation_gib"] + row["cuda_graph_gib"]
+    assert row["usable_gib"] == pytest.approx(row["memory_gib"] * 0.92)
+    assert row["usable_gib"] - row["weights_gib"] - terms == pytest.approx(row["kv_cache_gib"])
+    assert sum(row["weights_by_part_gib"].values()) == pytest.approx(row["weights_gib"])
+    assert row["num_gpu_blocks"] == int(row["kv_cache_gib"] * 512)  # blocks of 2 MiB
+    assert row["rest_gib"] == pytest.approx(terms)
+    assert row["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    "term", ["weights_gib", "non_torch_gib", "activation_gib", "cuda_graph_gib", "kv_cache_gib"]
+)
+def test_a_measured_term_replaces_the_derived_one(term):
+    row, derived = size(*BASE, f"size.{term}=15"), size(*BASE)
+    assert row[term] == 15
+    assert row["given"] == [term]
+    change = 0 if term == "kv_cache_gib" else derived[term] - 15
+    expected = 15 if term == "kv_cache_gib" else derived["kv_cache_gib"] + change
+    assert row["kv_cache_gib"] == pytest.approx(expected)
+
+
+def test_a_measured_term_may_be_set_where_a_simulation_has_it():
+    assert size(*BASE, "kv.activation_gib=3") == size(*BASE, "size.activation_gib=3")
+    assert size(*BASE, "kv.kv_cache_gib=9") == size(*BASE, "size.kv_cache_gib=9")
+
+
+def test_one_reserve_for_the_three_terms():
+    row = size(*BASE, "kv.reserve_gib=3")
+    assert row["kv_cache_gib"] == pytest.approx(row["usable_gib"] - row["weights_gib"] - 3)
+    assert row["reserve_gib"] == 3
+
+
+def test_a_simulation_has_the_same_blocks():
+    """Both ask `KVSettings.budget`; the simulation's default for the terms is one reserve."""
+    chosen = ("model=llama3.1_8b", "hardware=h100_sxm", "cost=roofline")
+    simulated = setup_from(*chosen).budget().num_gpu_blocks
+    assert size(*BASE, "kv.reserve_gib=3")["num_gpu_blocks"] == simulated
+    row = size(*BASE)
+    given = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
+    assert setup_from(*chosen, given).budget().kv_cache_tokens == (row["num_gpu_blocks"] - 1) * 16
+    terms = [f"kv.{t}={row[t]}" for t in ("non_torch_gib", "activation_gib", "cuda_graph_gib")]
+    assert setup_from(*chosen, *terms).budget().num_gpu_blocks == row["num_gpu_blocks"]
+
+
+@pytest.mark.parametrize("scheduler", ["sglang", "hf", "vllm_v0"])
+def test_a_simulation_is_told_the_blocks_of_an_engine_without_a_null_block(scheduler):
+    row = size(*BASE, f"scheduler={scheduler}")
+    blocks = row["simulated_num_gpu_blocks"]
+    assert 0 <= row["kv_cache_tokens"] - (blocks - 1) * 16 < 16
+
+
+def test_a_simulation_of_a_model_with_groups_holds_the_logged_tokens():
+    chosen = ("model=qwen3.6_27b", "hardware=h100_sxm", "max_model_len=32768")
+    row = size(*chosen, "kv.reserve_gib=3")
+    budget = setup_from(*chosen, "cost=roofline").budget()
+    assert budget.engine_blocks == row["num_gpu_blocks"]
+    assert budget.block_size == row["block_size"] == 784
+    assert 0 <= row["kv_cache_tokens"] - budget.kv_cache_tokens < 784
+    assert "groups of layers share" in budget.describe()
+
+
+def test_a_published_configuration_is_read(tmp_path):
+    config = tmp_path / "config.json"
+    keys = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    }
+    config.write_text(json.dumps(keys))
+    row = size(f"hf_config={config}", *BASE[1:])
+    assert row["num_gpu_blocks"] == size(*BASE)["num_gpu_blocks"]
+    assert size(f"hf_config={tmp_path}", *BASE[1:])["kv_bytes_per_token"] == 131_072
+
+
+def test_releases_differ_in_share_graphs_and_log():
+    old, new = size(*BASE, "scheduler=vllm_v1_0.15"), size(*BASE, "scheduler=vllm_v1")
+    assert (old["gpu_memory_utilization"], new["gpu_memory_utilization"]) == (0.9, 0.92)
+    assert old["cuda_graph_gib"] == 0 < new["cuda_graph_gib"]
+    assert (old["engine_log"].count("\n"), new["engine_log"].count("\n")) == (1, 0)
+
+
+def test_a_larger_step_shrinks_the_cache():
+    small, large = (size(*BASE, f"scheduler.max_num_batched_tokens={n}") for n in (2048, 65536))
+    more = (65536 * 110_592 - 1024 * 128_256 * 14) / 2**30
+    assert small["kv_cache_gib"] - large["kv_cache_gib"] == pytest.approx(more)
+
+
+def test_a_drafter_adds_weights_and_layers():
+    row, plain = size(*BASE, "model@draft=qwen3_0.6b"), size(*BASE)
+    assert row["kv_bytes_per_token"] == 131_072 + 114_688
+    assert row["weights_gib"] - plain["weights_gib"] == pytest.approx(1.110, abs=0.001)
+    eagle = size(*BASE, "size.draft_layers=1")
+    assert eagle["kv_bytes_per_token"] == 131_072 * 33 // 32
+    assert eagle["num_gpu_blocks"] == pytest.approx(plain["num_gpu_blocks"] * 32 / 33, abs=1)
+
+
+def test_a_drafter_of_multi_token_prediction_adds_its_own_weights():
+    chosen = ("model=qwen3.6_27b", "hardware=h200_sxm", "max_model_len=32768")
+    row, plain = size(*chosen, "size.draft_layers=1"), size(*chosen)
+    assert row["weights_gib"] - plain["weights_gib"] == pytest.approx(0.791, abs=0.001)
+    assert row["kv_growth_bytes_per_token"] == 17 * 4096
+
+
+def test_data_parallel_ranks_share_experts_and_nothing_else():
+    one, eight = (size("model=qwen3_30b_a3b", "hardware=h100_sxm", f"dp={n}") for n in (1, 8))
+    parts = one["weights_by_part_gib"], eight["weights_by_part_gib"]
+    assert parts[1]["experts"] == pytest.approx(parts[0]["experts"] / 8)
+    assert parts[1]["attention"] == parts[0]["attention"]
+    assert eight["dp_max_concurrency"] == 8 * eight["max_concurrency"]
+
+
+# --- what does not go together ---
+
+
+def test_a_cache_larger_than_what_the_weights_leave():
+    row = size(*BASE, "size.kv_cache_gib=60")
+    (warning,) = row["warnings"]
+    assert warning.startswith("size.kv_cache_gib=60 contradicts the rest: memory 79.65 GiB")
+    assert "leaves 58.32 GiB" in warning
+    assert "gpu_memory_utilization of 0.941 or more" in warning
+    (warning,) = size(*BASE, "size.kv_cache_gib=200")["warnings"]
+    assert "a GPU of 214.96 GiB or more" in warning
+    assert "summed over several GPUs" in warning
+
+
+def test_blocks_and_bytes_that_are_of_another_cache():
+    row = size(*BASE, "size.kv_cache_gib=5", "kv.num_gpu_blocks=5120")
+    (warning,) = row["warnings"]
+    assert "differ by a factor of 0.500" in warning
+    assert "kv_dtype=fp8" in warning
+    assert "a cache split over 2 ranks" in warning
+    assert size(*BASE, "size.kv_cache_gib=5", "kv.num_gpu_blocks=2560")["warnings"] == []
+
+
+def test_logged_tokens_of_another_cache():
+    row = size(*BASE, "size.kv_cache_gib=5", "size.kv_cache_tokens=10240")
+    (warning,) = row["warnings"]
+    assert "keys and values counted for every query head" in warning
+    assert size(*BASE, "size.kv_cache_gib=5", "size.kv_cache_tokens=40960")["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "causes"),
+    [
+        # vllm#22291: hidden size × layers × 8, for K and for V
+        (
+            "qwen2.5_7b",
+            2 * 3584 * 28 * 8,
+            "keys and values counted for every query head and 8 bytes per element",
+        ),
+        # LMCache#694: a latent as 2 · layers · kv_lora_rank, and as multi-head attention
+        ("deepseek_v2_lite", 27 * 2 * 512 * 2, "twice kv_lora_rank counted, without the rotary"),
+        ("deepseek_v2_lite", 27 * 16 * 320 * 2, "keys and values of every head counted, not the"),
+        ("deepseek_v2_lite", 2 * 31_104, "keys and values counted, where a latent is both"),
+        ("qwen3_8b", 147_456 / 2, "keys or values alone, or kv_dtype=fp8"),
+        ("qwen3_8b", 100_000, "another layout or budget"),
+    ],
+)
+def test_a_figure_that_somebody_counted(model, given, causes):
+    common = (f"model={model}", "hardware=h100_sxm", "max_model_len=4096")
+    (warning,) = size(*common, f"size.kv_bytes_per_token={given}")["warnings"]
+    assert warning.startswith(f"size.kv_bytes_per_token={given:.12g}, where ")
+    assert f"what would explain it: {causes}" in warning
+    derived = size(*common)["kv_bytes_per_token"]
+    assert size(*common, f"size.kv_bytes_per_token={derived}")["warnings"] == []
+
+
+def test_weights_of_another_format():
+    (warning,) = size(*BASE, "size.weights_gib=8.5")["warnings"]
+    assert "1.14 bytes per parameter, as of no plain format" in warning
+    assert size(*BASE, "size.weights_gib=14.9888")["warnings"] == []
+
+
+def test_a_context_that_does_not_fit():
+    row = size(*BASE, "size.kv_cache_gib=3.5")
+    assert not row["starts"]
+    assert row["largest_context_tokens"] == (1792 - 1) * 16  # the null block holds nothing
+    (warning,) = row["warnings"]
+    assert "takes 2048 blocks and 1791 are there" in warning
+    assert "max_model_len=28656" in warning
+    fits = size(*BASE[:2], "max_model_len=28656", "size.kv_cache_gib=3.5")
+    assert (fits["starts"], fits["warnings"]) == (True, [])
+
+
+def test_a_context_beyond_the_models():
+    (warning,) = size(*BASE[:2], "max_model_len=200000")["warnings"]
+    assert "beyond the model's max_position_embeddings 131072" in warning
+
+
+def test_no_room_is_an_error_with_the_nearest_tp():
+    with pytest.raises(CapacityError, match=r"needs 131.42 GiB of weights.*nearest: tp=2"):
+        size("model=llama3.1_70b", "hardware=h100_sxm")
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+def test_every_dtype_of_weights(dtype):
+    row = size("model=qwen3_0.6b", "hardware=mi300x", f"dtype={dtype}")
+    assert row["weights_gib"] == pytest.approx(596_049_920 * DTYPE_BYTES[dtype] / 2**30)
+
+
+CASES = {
+    "hardware=h100_sxm": "model: no option is chosen (known: ",
+    "model=llama3.1_8b": "hardware: no option is chosen (known: a100_40gb_pcie, ",
+    "model=llama3.1_8 hardware=h100_sxm": "did you mean 'llama3.1_8b'?",
+    "model=llama3.1_8b hardware=h100": "unknown hardware 'h100'",
+    "{} hf_config=config.json": "hf_config='config.json': model is given, too",
+    "hardware=h100_sxm hf_config=absent.json": "absent.json: no such file",
+    "hardware=h100_sxm hf_config=5": "hf_config=5: must be text",
+    "{} dtype=fp9": "unknown dtype 'fp9' (known: bf16, ",
+    "{} kv_dtype=int4": "unknown kv_dtype 'int4' (known: bf16, ",
+    "{} kv_dtype=fp8_ds_mla": "kv_dtype='fp8_ds_mla': is for models with a latent cache",
+    "{} tp=3": "tp=3: must split 32 heads and 8 KV heads evenly",
+    "{} tp=0": "tp=0: must be 1 or more",
+    "{} dp=0": "dp=0: must be 1 or more",
+    "{} tp=1,2": "tp=1,2: give one value",
+    "{} size.weights_gib=-1": "size.weights_gib=-1: must be 0 or more",
+    "{} size.activation_gib=x": "size.activation_gib='x': must be a finite number",
+    "{} size.kv_cache_gib=0": "no KV cache: kv_cache_gib=0 is less than two blocks",
+    "{} size.weight_gib=1": "did you mean 'weights_gib'?",
+    "{} +size.weight_gib=1": "did you mean 'weights_gib'?",
+    "{} size=null": "size=None: has settings of its own",
+    "{} foo=1": "unknown setting of servesim size 'foo'",
+    "{} +foo=1": "unknown setting 'foo'",
+    "{} workload=fixed": "unknown config group 'workload' (known: hardware, kv, model, ",
+    "{} size.prompt_tokens=0": "size.prompt_tokens=0: must be 1 or more",
+    "{} size.num_requests=1.5": "size.num_requests=1.5: must be a whole number",
+    "{} size.draft_layers=-1": "size.draft_layers=-1: must be 0 or more",
+    "{} size.mamba_ssm_cache_dtype=int4": "unknown size.mamba_ssm_cache_dtype 'int4'",
+    "{} gpu_memory_utilization=1.1": "gpu_memory_utilization=1.1: must be in (0, 1]",
+    "{} max_model_len=1": "max_model_len=1: must be 2 or more",
+    "{} kv.block_size=0": "kv.block_size=0: must be 1 or more",
+    "{} kv.num_gpu_blocks=1": "kv.num_gpu_blocks=1: must be 2 or more",
+    "{} kv=null": "kv: no option is chosen (known: no_prefix_cache, paged)",
+    "{} scheduler=null": "scheduler: no option is chosen",
+    "{} scheduler.release=9": "scheduler.release=9: must be quoted text",
+    "{} output.format=xml": "unknown output.format 'xml' (known: json, table)",
+    "{} -m": "servesim size takes settings and --help, not '-m'",
+    "{} max_model_len": "cannot read 'max_model_len': expected setting=value",
+}
+
+
+@pytest.mark.parametrize("arguments", CASES)
+def test_a_mistake_is_one_line(capsys, arguments):
+    words = arguments.format("model=llama3.1_8b hardware=h100_sxm").split()
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert CASES[arguments] in err
+
+
+def test_help_lists_the_settings(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for word in ("servesim size model=", "kv_cache_gib: null", "shared_prefix_tokens"):
+        assert word in out
+    assert main(("--help",)) == 0
+    assert "servesim size --help" in capsys.readouterr().out

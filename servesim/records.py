@@ -1,7 +1,7 @@
 """Frozen facts that the layers hand to each other. No behaviour lives here.
 
 What is made for every step or queue entry is a named tuple: a frozen dataclass costs three times
-as much to make.
+as much to make. Where even that counts, `new_tuple` makes one in half the time, without names.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from servesim.content import Content, Unique
 from servesim.gaps import Gaps
 
 _UNIQUE = Unique()
+new_tuple = tuple.__new__  # of a named tuple class and its fields in order
 
 Status = Literal["finished", "rejected", "unfinished", "failed"]
 

@@ -8,15 +8,17 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from experiments.speed.cases import CASES
+from experiments.speed.cases import CASES, RECORDED, with_recorded_lengths
 from servesim.app.api import setup_from
 from servesim.engine.simulation import Simulation
 from servesim.errors import ServesimError, UnknownChoiceError
+from servesim.records import Request
 
 _KIB_PER_MIB = 1024
 _OWN = ("requests", "case", "output.format")
@@ -26,11 +28,13 @@ def measure(case: str, requests: int, stepwise: bool, overrides: list[str]) -> d
     """One timed run; the row, and the record under "record"."""
     settings = (*CASES[case], f"workload.num_requests={requests}", *overrides)
     setup = setup_from(*settings)
-    load = setup.workload.load(setup.seed)
-    predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
+    load: Sequence[Request] = setup.workload.load(setup.seed).requests
+    if case == RECORDED:
+        load = with_recorded_lengths(load)
+    predictions = [setup.predictor.predict(request, setup.seed) for request in load]
     scheduler = setup.profile.start(setup.engine(setup.budget()), stepwise)
     timer = setup.cost.bind(setup.deployment)
-    simulation = Simulation(load.requests, predictions, scheduler, timer)
+    simulation = Simulation(load, predictions, scheduler, timer)
     started = time.perf_counter()
     simulation.run()
     seconds = time.perf_counter() - started
@@ -39,9 +43,9 @@ def measure(case: str, requests: int, stepwise: bool, overrides: list[str]) -> d
     return {
         "case": case,
         "stepwise": stepwise,
-        "requests": len(load.requests),
-        "requests_per_s": len(load.requests) / seconds,
-        "decisions_per_request": totals.decisions / len(load.requests),
+        "requests": len(load),
+        "requests_per_s": len(load) / seconds,
+        "decisions_per_request": totals.decisions / len(load),
         "steps_per_decision": totals.steps / totals.decisions,
         "preemptions": sum(r.preemptions for r in record.requests),
         "prefix_hit_rate": record.prefix_stats.hits / max(record.prefix_stats.queries, 1),

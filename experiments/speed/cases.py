@@ -1,5 +1,15 @@
 """Loads on which speed is measured: settings of servesim, laid over the defaults."""
 
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+
+from servesim.errors import MissingDataError
+from servesim.records import Request
+from servesim.workload.readers.azure import AzureTrace
+from validation.data import source_dir
+
 # about an 8B model on an A100-80GB, one replica, prefix caching on
 _REPLICA = (
     "cost=roofline",
@@ -11,7 +21,10 @@ _REPLICA = (
     "workload.max_tokens=null",
     "workload.rate_rps=4",
 )
+RECORDED = "recorded"
 CASES = {
+    # the lengths of Azure's recorded conversations from the first row on, Poisson arrivals
+    RECORDED: (*_REPLICA, "kv.num_gpu_blocks=20000"),
     # conversations at a load the replica sustains with ease
     "conversations": (*_REPLICA, "kv.num_gpu_blocks=20000"),
     # half of the requests begin with one of 200 prefixes of 512 tokens; the cache holds few
@@ -30,3 +43,26 @@ CASES = {
         "scheduler.scheduler_reserve_full_isl=false",
     ),
 }
+
+
+def with_recorded_lengths(requests: Sequence[Request]) -> Sequence[Request]:
+    """The same arrivals with the lengths of Azure's trace, over again where it ends.
+
+    Without the trace, the drawn lengths, which follow laws fitted to it, and a note on standard
+    error.
+    """
+    try:
+        path = source_dir("azure-llm-2023") / "AzureLLMInferenceTrace_conv.csv"
+    except MissingDataError as error:
+        print(f"note: {RECORDED} has drawn lengths: {error}", file=sys.stderr)
+        return requests
+    recorded = AzureTrace(path=str(path)).load(seed=0).requests
+    return [
+        replace(
+            request,
+            prompt_tokens=length.prompt_tokens,
+            output_tokens=length.output_tokens,
+            max_tokens=length.output_tokens,
+        )
+        for request, length in zip(requests, cycle(recorded), strict=False)
+    ]

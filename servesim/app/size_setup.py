@@ -89,10 +89,7 @@ def sizing_of(cfg: DictConfig) -> Sizing:
     model = deployment.model
     longest = cfg.max_model_len or model.max_position_embeddings
     draft = _draft(cfg, deployment)
-    utilization = cfg.kv.gpu_memory_utilization
-    if utilization is None:
-        cfg.kv.gpu_memory_utilization = 0.9  # a stand-in: the engine's own follows below
-    settings: KVSettings = make(cfg, "kv")
+    settings, utilization = _settings(cfg)
     parts = _weights(deployment, cfg.dp)
     weights = sum(part.rank_bytes for part in parts) + draft.weight_bytes
     measured = _measured(cfg.size, settings)
@@ -105,7 +102,7 @@ def sizing_of(cfg: DictConfig) -> Sizing:
         settings.block_size,
         settings.enable_prefix_caching,
         cfg.size.num_speculative_tokens,
-        None if utilization is None else settings.gpu_memory_utilization,
+        utilization,
     )
     engine = _engine(cfg, ask)
     sizes = measured if cfg.dp == 1 else {"weights_gib": gib(weights), **measured}
@@ -124,6 +121,15 @@ def sizing_of(cfg: DictConfig) -> Sizing:
         longest,
         asked,
     )
+
+
+def _settings(cfg: DictConfig) -> tuple[KVSettings, float | None]:
+    """Of the cache, and the share of memory that was asked for; None leaves it to the engine."""
+    asked = cfg.kv.gpu_memory_utilization
+    if asked is None:
+        cfg.kv.gpu_memory_utilization = 0.9  # a stand-in: `_filled` puts the engine's own
+    settings: KVSettings = make(cfg, "kv")
+    return settings, None if asked is None else settings.gpu_memory_utilization
 
 
 def _deployment(cfg: DictConfig) -> Deployment:

@@ -41,9 +41,9 @@ class Durations(Protocol):
         """The first `steps` steps as (first, increment, count), one after another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Progression:
-    """Step j takes first_ps + j · increment_ps."""
+    """Step j takes first_ps + j · increment_ps; not frozen, as one is made for every run."""
 
     first_ps: int
     increment_ps: int
@@ -66,13 +66,19 @@ class Progression:
         """Root of the quadratic in floats, put right in integers."""
         if elapsed_ps <= 0:
             return 1
-        linear = self.first_ps - self.increment_ps / 2
-        root = math.sqrt(linear * linear + 2.0 * self.increment_ps * elapsed_ps)
-        guess = int(2.0 * elapsed_ps / (linear + root))
-        steps = min(max(guess, 1), self.steps)
-        while steps < self.steps and self.total(steps) < elapsed_ps:
+        first, increment, most = self.first_ps, self.increment_ps, self.steps
+        linear = first - increment / 2
+        root = math.sqrt(linear * linear + 2.0 * increment * elapsed_ps)
+        steps = int(2.0 * elapsed_ps / (linear + root))
+        if steps < 1:
+            steps = 1
+        elif steps > most:
+            steps = most
+        # twice the `total`, written out, as every arrival asks this
+        twice_first, twice_elapsed = 2 * first, 2 * elapsed_ps
+        while steps < most and steps * (twice_first + increment * (steps - 1)) < twice_elapsed:
             steps += 1
-        while steps > 1 and self.total(steps - 1) >= elapsed_ps:
+        while steps > 1 and (steps - 1) * (twice_first + increment * (steps - 2)) >= twice_elapsed:
             steps -= 1
         return steps
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from servesim import checks
-from servesim.cost.batch import Batch
+from servesim.cost.batch import Batch, only_decodes
 from servesim.errors import SettingError, UnknownChoiceError, nearest
 from servesim.records import Decodes
 
@@ -50,6 +50,7 @@ class FitRange:
             if axis not in tree:
                 raise SettingError(f"fit_range.{axis}", None, f"is missing{nearest(axis, tree)}")
         self.bounds = {axis: _bounds(f"fit_range.{axis}", tree[axis]) for axis in AXES}
+        self._of_decodes: dict[tuple[int, bool, bool, bool, bool], tuple[str, ...]] = {}
         # batches are counted in whole numbers
         self._limits = tuple(
             (0 if axis in CONTEXTS and low <= KV_BLOCK_TOKENS else math.ceil(low), int(high))
@@ -77,6 +78,18 @@ class FitRange:
             for axis, value, (low, high) in zip(AXES, values, self._limits, strict=True)
             if value > high or 0 < value < low
         )
+
+    def outside_decodes(self, decodes: Decodes) -> tuple[str, ...]:
+        """`outside` of requests that compute and sample one token each."""
+        seqs, context, longest = decodes
+        low, high = self._limits[LONGEST_DECODE]
+        kv_low, kv_high = self._limits[KV_TOKENS]
+        # on all other axes, the number of requests decides
+        sides = (seqs, longest < low, longest > high, context < kv_low, context > kv_high)
+        axes = self._of_decodes.get(sides)
+        if axes is None:
+            axes = self._of_decodes[sides] = self.outside(only_decodes(decodes))
+        return axes
 
     def steps_alike(self, decodes: Decodes) -> int:
         """For how many steps, at least one, these decodes stay on the same side of every bound."""

@@ -62,7 +62,7 @@ class FittedTimer:
         if context <= line.until_context:
             steps = min(steps, (line.until_context - context) // seqs + 1)
         steps = min(steps, self._range.steps_alike(decodes))
-        outside = self._range.outside(only_decodes(decodes))
+        outside = self._range.outside_decodes(decodes)
         first = line.base_ps + line.slope_ps * context
         return Progression(first, line.slope_ps * seqs, steps, outside)
 

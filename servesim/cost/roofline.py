@@ -11,7 +11,7 @@ from servesim.cost.durations import Progression
 from servesim.deployment import Deployment
 from servesim.errors import UnknownChoiceError
 from servesim.model.spec import DTYPE_BYTES
-from servesim.records import Decodes, StepPlan, StepTime
+from servesim.records import Decodes, StepPlan, StepTime, new_tuple
 from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, PS_PER_S, seconds_to_ps
 
 FLOPS_PER_MAC = 2
@@ -104,19 +104,23 @@ class RooflineTimer:
         prefill chunk by its FLOPs.
         """
         work = plan.work
-        rows, attended, _ = plan.decodes
-        tokens, context = rows, attended
+        decoding, attended, _ = plan.decodes
+        tokens = rows = decoding
+        context = attended
         for _, num_tokens, num_computed, num_drafts, samples in work:
             tokens += num_tokens
             context += num_computed + num_tokens
             attended += num_tokens * num_computed + num_tokens * (num_tokens + 1) // 2
             if samples:
                 rows += 1 + num_drafts
-        seqs = plan.num_seqs
+        seqs = decoding + len(work)
         if tokens == rows == seqs:
             return StepTime(self._decode_ps(seqs) + self._decode_token_ps * context)
-        attention_s = max(self._attended_s * attended, self._kv_token_s * context)
-        return StepTime(seconds_to_ps(self._linear_s(seqs, tokens, rows) + attention_s))
+        attention_s, read_s = self._attended_s * attended, self._kv_token_s * context
+        if attention_s < read_s:
+            attention_s = read_s
+        duration_ps = seconds_to_ps(self._linear_s(seqs, tokens, rows) + attention_s)
+        return new_tuple(StepTime, (duration_ps, ()))
 
     def decode_run(self, decodes: Decodes, steps: int) -> Progression:
         """Each step's context is longer by one token per sequence."""
@@ -136,7 +140,9 @@ class RooflineTimer:
         seconds = self._host_s + self._per_seq_s * seqs
         if not tokens:
             return seconds
-        seconds += max(self._layers_read_s, self._layers_token_s * tokens)
+        compute_s, read_s = self._layers_token_s * tokens, self._layers_read_s
+        seconds += compute_s if compute_s > read_s else read_s
         if rows:
-            seconds += max(self._head_read_s, self._head_row_s * rows)
+            compute_s, read_s = self._head_row_s * rows, self._head_read_s
+            seconds += compute_s if compute_s > read_s else read_s
         return seconds + self._link_step_s + self._link_token_s * tokens

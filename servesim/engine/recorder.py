@@ -1,7 +1,9 @@
 """Turns what happens in a run into records."""
 
 from collections import Counter
+from collections.abc import Sequence
 
+from servesim.cost.durations import Progression
 from servesim.engine.step_log import StepLog
 from servesim.engine.step_records import run_records, step_record
 from servesim.engine.under_way import Run, Step
@@ -129,8 +131,12 @@ class Recorder:
     def stepped(self, step: Step, outcome: StepOutcome, now_ps: int) -> None:
         """A step has ended: tokens stream, requests finish."""
         plan, (duration_ps, outside) = step.plan, step.time
-        seqs, tokens = plan.num_seqs, plan.num_tokens
-        self._log.add_step(duration_ps, plan.decodes.seqs, seqs, tokens, step.blocks_used)
+        work, decoding = plan.work, plan.decodes.seqs
+        tokens = decoding
+        for _, num_tokens, _, _, _ in work:
+            tokens += num_tokens
+        seqs = decoding + len(work)
+        self._log.add_step(duration_ps, decoding, seqs, tokens, step.blocks_used)
         if outside:
             self._log.add_outside(outside, 1, duration_ps)
         if self.keeps_steps:
@@ -144,17 +150,22 @@ class Recorder:
                 gaps[now_ps - track.last_ps] += 1
             track.last_ps = now_ps
             track.tokens += tokens
-        self.ended(outcome, now_ps)
+        self.last_end_ps = now_ps
+        if outcome.finished:
+            self.ended(outcome)
 
-    def ran(self, run: Run, steps: int, taken: list[int]) -> None:
+    def ran(self, run: Run, steps: int, taken: Sequence[int], now_ps: int) -> None:
         """A run of steps has ended; `taken` are the blocks each took."""
+        self.last_end_ps = now_ps
         durations, seqs, blocks = run.durations, run.decodes.seqs, run.blocks_used
-        begin = 0
-        for first_ps, increment_ps, count in durations.progressions(steps):
-            part = taken if count == steps else taken[begin : begin + count]
-            self._log.add_run(first_ps, increment_ps, seqs, blocks, part)
-            begin += count
-            if begin < steps:
+        if type(durations) is Progression:
+            self._log.add_run(durations.first_ps, durations.increment_ps, seqs, blocks, taken)
+        else:
+            begin = 0
+            for first_ps, increment_ps, count in durations.progressions(steps):
+                part = taken[begin : begin + count]
+                self._log.add_run(first_ps, increment_ps, seqs, blocks, part)
+                begin += count
                 blocks += sum(part)
         self._log.num_skipped += steps - 1
         if durations.outside:
@@ -162,18 +173,17 @@ class Recorder:
         if self.keeps_steps:
             self.steps.extend(run_records(run, steps, taken, self._block_size))
 
-    def ended(self, outcome: StepOutcome, now_ps: int) -> None:
+    def ended(self, outcome: StepOutcome) -> None:
         """Requests have ended with the step or the run that is over now."""
         live = self._live
         for rid, tokens in outcome.decoded:
             track = live[rid]
             track.tokens = tokens
-            track.last_ps = now_ps
+            track.last_ps = self.last_end_ps
         for rid in outcome.finished:
             track = live.pop(rid)
             track.status = "finished"
             self._done.append(track)
-        self.last_end_ps = now_ps
 
     def records(self, not_arrived: tuple[Request, ...] = ()) -> tuple[RequestRecord, ...]:
         """A record per request of the load, by number, the unfinished ones too."""

@@ -4,22 +4,28 @@ A step is plan, time, apply. Where the scheduler says that the next steps decide
 are one run: the replica sleeps until its end, or until an arrival cuts it at the first step
 boundary where the engine would look at its queue again.
 
-The replica is driven by event callbacks and not by a SimPy process: cutting a run by interrupting
-a process costs ten times as much as letting a timeout lapse that is no longer waited for.
+SimPy keeps the time that replicas and whoever talks to them share. As long as what a replica does
+next comes before anything else in the whole simulation, nobody can tell whether it had an event of
+its own, and it goes without: events cost more than most decisions. For the same reason it is
+driven by event callbacks and not by a SimPy process, and lets an event lapse that it no longer
+waits for: interrupting a process costs ten times as much.
 """
 
 from simpy import Environment, Event
 from simpy.events import Timeout
 
 from servesim.cost.base import StepTimer
+from servesim.engine.arrivals import NEVER, Arrivals
+from servesim.engine.clock import Arrival
 from servesim.engine.observer import Observer, Progress
 from servesim.engine.recorder import Recorder
 from servesim.engine.under_way import Run, Step
 from servesim.policies.admission.base import Admission, EngineLoad
-from servesim.records import Request
+from servesim.records import Request, StepPlan
 from servesim.scheduler.base import Scheduler
 
 _NO_DRAFTS: dict[int, int] = {}
+_NO_ARRIVALS = Arrivals((), ())
 _DECISIONS_PER_REPORT = 256
 
 
@@ -45,29 +51,23 @@ class Replica:
         self._recorder = recorder
         self._observer = observer
         self._admission = admission
+        self._arrivals = _NO_ARRIVALS
         self._under_way: Run | Step | None = None
-        self._end: Event | None = None  # of it; other timeouts have lapsed
+        self._end_ps = NEVER  # of it; NEVER: asleep
+        self._event: Event | None = None  # the one waited for; others have lapsed
         self.num_decisions = self._empty_plans = 0
+
+    def serve(self, arrivals: Arrivals) -> None:
+        """From now on, take these requests in as they arrive."""
+        self._arrivals = arrivals
+        self._wait(int(self._env.now))
 
     def submit(self, request: Request, predicted_tokens: float) -> None:
         """A request reaches the engine now."""
-        reason = self._scheduler.reject_reason(request)
-        if reason is None and self._admission is not None:
-            self._look(int(self._env.now))
-            reason = self._admission.refuse(request, self._load_now())
-        if reason is not None:
-            self._recorder.rejected(request, reason)
-            return
-        now = int(self._env.now)
-        self._recorder.queued(request, now)
-        plan_may_change = self._scheduler.add(request, predicted_tokens)
-        if self._end is None:
-            # asleep: wake up after all that arrives at this instant
-            self._wait(0)
-        elif type(self._under_way) is Run:
-            self._under_way.arrivals_ps.append(now)
-            if plan_may_change:
-                self._cut(self._under_way, now)
+        before = self._end_ps
+        self._receive(request, predicted_tokens, int(self._env.now))
+        if self._end_ps < before:
+            self._wait(min(self._end_ps, self._arrivals.next_ps))
 
     def stop(self, now_ps: int) -> None:
         """The simulation ends at `now_ps`: count what has been delivered before it."""
@@ -77,8 +77,68 @@ class Replica:
             if run.durations.total(steps) >= now_ps - run.start_ps:
                 steps -= 1  # its end is not before the simulation's
             if steps:
-                self._finish_run(run, steps)
+                self._finish_run(run, steps, run.start_ps + run.durations.total(steps))
         self._recorder.left_group(self._scheduler.decoding())
+
+    def _wait(self, due_ps: int) -> None:
+        """Be called at `due_ps`: before all step ends of that instant if a request arrives."""
+        arrives = due_ps == self._arrivals.next_ps
+        kind = Arrival if arrives else Timeout
+        self._event = kind(self._env, due_ps - int(self._env.now))
+        self._event.callbacks.append(self._go_on)
+
+    def _go_on(self, event: Event) -> None:
+        """What was waited for is due: go on until something else in the simulation comes first.
+
+        Arrivals before the end of what is under way, and that before the next plan. Nothing that
+        is called from here schedules an event.
+        """
+        if event is not self._event:
+            return
+        arrivals, due = self._arrivals, int(self._env.now)
+        until = min(self._env.peek(), NEVER)
+        while True:
+            if arrivals.next_ps <= due:
+                request, predicted_tokens = arrivals.take()
+                self._receive(request, predicted_tokens, due)
+            elif self._end_ps <= due:
+                self._apply(due)
+                duration_ps = self._begin(due)
+                self._end_ps = NEVER if duration_ps is None else due + duration_ps
+            due = self._end_ps
+            if arrivals.next_ps < due:
+                due = arrivals.next_ps
+            if due >= until:
+                break
+        if due < NEVER:
+            self._wait(due)
+
+    def _receive(self, request: Request, predicted_tokens: float, now: int) -> None:
+        """A request arrives: refuse it, or queue it and see whether that cuts what is under way."""
+        reason = self._scheduler.reject_reason(request)
+        if reason is None and self._admission is not None:
+            self._look(now)
+            reason = self._admission.refuse(request, self._load_now())
+        if reason is not None:
+            self._recorder.rejected(request, reason)
+            return
+        self._recorder.queued(request, now)
+        plan_may_change = self._scheduler.add(request, predicted_tokens)
+        under_way = self._under_way
+        if type(under_way) is Run:
+            under_way.arrivals_ps.append(now)
+            if plan_may_change:
+                self._cut(under_way, now)
+        elif under_way is None:
+            # asleep: wake up after all that arrives at this instant
+            self._end_ps = now
+
+    def _cut(self, run: Run, now: int) -> None:
+        """End the run at the first step boundary from now on."""
+        steps = run.durations.steps_until(now - run.start_ps)
+        if steps < run.steps:
+            run.steps = steps
+            self._end_ps = run.start_ps + run.durations.total(steps)
 
     def _look(self, now: int) -> None:
         """Plan the step under way by itself, so that the engine's load is that of this moment.
@@ -89,53 +149,34 @@ class Replica:
         if type(run) is not Run:
             return
         done = run.durations.steps_until(now - run.start_ps) - 1
-        if done:
-            self._finish_run(run, done)
         start = run.start_ps + run.durations.total(done)
-        self._wait(start + self._step(start) - now)
+        if done:
+            self._finish_run(run, done, start)
+        self._end_ps = start + self._step(start)
 
     def _load_now(self) -> EngineLoad:
         scheduler = self._scheduler
         waiting, used = scheduler.load()
         return EngineLoad(waiting, scheduler.num_running, scheduler.kv_blocks, used)
 
-    def _wait(self, delay_ps: int) -> None:
-        self._end = Timeout(self._env, delay_ps)
-        self._end.callbacks.append(self._on_end)
-
-    def _on_end(self, event: Event) -> None:
-        """What was under way is over: apply it and begin what comes next.
-
-        As long as that ends before anything else in the whole simulation happens, nobody can
-        tell the difference if it is applied at once, without an event of its own.
-        """
-        if event is not self._end:
-            return
-        env = self._env
-        now = int(env.now)
-        while True:
-            self._apply(now)
-            duration_ps = self._begin(now)
-            if duration_ps is None:
-                self._end = None
-                return
-            end = now + duration_ps
-            if end >= env.peek():
-                self._wait(end - int(env.now))
-                return
-            now = end
-
     def _apply(self, now: int) -> None:
         """The run or step under way ends."""
-        under_way = self._under_way
+        recorder, under_way = self._recorder, self._under_way
         if type(under_way) is Run:
-            self._finish_run(under_way, under_way.steps)
+            self._finish_run(under_way, under_way.steps, now)
         elif type(under_way) is Step:
             outcome = self._scheduler.update(under_way.plan, _NO_DRAFTS)
-            self._recorder.stepped(under_way, outcome, now)
+            recorder.stepped(under_way, outcome, now)
         self.num_decisions += 1
         if self._observer is not None and self.num_decisions % _DECISIONS_PER_REPORT == 0:
-            self._observer(Progress(now, self._recorder.num_done, self._recorder.num_steps))
+            self._observer(Progress(now, recorder.num_done, recorder.num_steps))
+
+    def _finish_run(self, run: Run, steps: int, now: int) -> None:
+        scheduler, recorder = self._scheduler, self._recorder
+        recorder.ran(run, steps, scheduler.advance(steps), now)
+        outcome = scheduler.end_run()
+        if outcome.finished:
+            recorder.ended(outcome)
 
     def _begin(self, now: int) -> int | None:
         """Decide what comes next; its duration, or None if there is nothing to do."""
@@ -146,9 +187,8 @@ class Replica:
             durations = self._timer.decode_run(decodes, steps)
             steps = durations.steps
             waiting, used = scheduler.load()
-            self._under_way = Run(
-                now, decodes, durations, steps, used, waiting, self._slots_unused()
-            )
+            unused = self._slots_unused() if self._recorder.keeps_steps else 0
+            self._under_way = Run(now, decodes, durations, steps, used, waiting, unused, [])
             return durations.total(steps)
         if scheduler.num_running or scheduler.num_waiting:
             return self._step(now)
@@ -156,29 +196,22 @@ class Replica:
         return None
 
     def _step(self, now: int) -> int:
-        scheduler = self._scheduler
+        scheduler, recorder = self._scheduler, self._recorder
         plan = scheduler.schedule(now)
-        # A plan may be empty once, when the only running request was its own victim.
+        if not plan.work or self._empty_plans:
+            self._check_progress(plan, now)
+        time = self._timer.step_time(plan.padded() if plan.padded_to else plan)
+        recorder.planned(plan, now)
+        waiting, used = scheduler.load()
+        unused = self._slots_unused() if recorder.keeps_steps else 0
+        self._under_way = Step(now, plan, time, waiting, used, unused)
+        return time.duration_ps
+
+    def _check_progress(self, plan: StepPlan, now: int) -> None:
+        """A plan may be empty once, when the only running request was its own victim."""
         self._empty_plans = 0 if plan.num_seqs else self._empty_plans + 1
         if self._empty_plans > 1:
             raise RuntimeError(f"scheduler is stuck at {now} ps with requests waiting")
-        time = self._timer.step_time(plan.padded())
-        self._recorder.planned(plan, now)
-        waiting, used = scheduler.load()
-        self._under_way = Step(now, plan, time, waiting, used, self._slots_unused())
-        return time.duration_ps
 
     def _slots_unused(self) -> int:
         return self._scheduler.kv_slots_unused if self._recorder.keeps_steps else 0
-
-    def _finish_run(self, run: Run, steps: int) -> None:
-        self._recorder.ran(run, steps, self._scheduler.advance(steps))
-        self._recorder.ended(self._scheduler.end_run(), run.start_ps + run.durations.total(steps))
-
-    def _cut(self, run: Run, now: int) -> None:
-        """End the run at the first step boundary from now on."""
-        elapsed = now - run.start_ps
-        steps = run.durations.steps_until(elapsed)
-        if steps < run.steps:
-            run.steps = steps
-            self._wait(run.durations.total(steps) - elapsed)

@@ -1,12 +1,12 @@
 """One run: a load, a scheduler and a timer in, records out."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simpy import Environment, Event
+from simpy import Environment
 
 from servesim.cost.base import StepTimer
-from servesim.engine.clock import Arrival
+from servesim.engine.arrivals import Arrivals
 from servesim.engine.observer import Observer
 from servesim.engine.pipelined import PipelinedReplica
 from servesim.engine.recorder import Recorder
@@ -73,7 +73,7 @@ class Simulation:
             self._options.observer,
             self._options.admission,
         )
-        self._env.process(self._arrive(requests, predictions))
+        self._replica.serve(Arrivals(requests, predictions))
 
     def run(self) -> None:
         """Serve the load, to its end or to `until_ps`."""
@@ -97,14 +97,6 @@ class Simulation:
             end_ps=recorder.last_end_ps if finished else int(self._env.now),
             block_size=self._scheduler.block_size,
         )
-
-    def _arrive(
-        self, requests: Sequence[Request], predictions: Sequence[float]
-    ) -> Generator[Event, None, None]:
-        env, submit = self._env, self._replica.submit
-        for request, predicted_tokens in zip(requests, predictions, strict=True):
-            yield Arrival(env, request.arrival_ps - int(env.now))
-            submit(request, predicted_tokens)
 
 
 def run(

@@ -6,8 +6,9 @@ tokens are taken from the rows afterwards, many steps at once.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import mul
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from servesim.gaps import Gaps, Ints
 from servesim.records import StepTotals
 
-_WIDTH = 7
+_ROW = Struct("=7q")
+_pack = _ROW.pack
 _ROWS_AT_ONCE = 50_000  # bounds the memory that counting takes
 
 
@@ -38,7 +40,9 @@ class StepLog:
 
     def __init__(self) -> None:
         self.num_steps = self.num_skipped = 0
-        self._rows = array("q")  # of _WIDTH numbers
+        self._rows = (
+            bytearray()
+        )  # packed: small, nothing for the garbage collector, quick to add to
         self._taken = array("q")  # by each step of each row
         self._outside: Counter[tuple[str, ...]] = Counter()
         self._outside_ps = 0
@@ -46,11 +50,11 @@ class StepLog:
     def add_step(self, duration_ps: int, decodes: int, seqs: int, tokens: int, blocks: int) -> None:
         """One step that was looked at; `blocks` with those it took."""
         self.num_steps += 1
-        self._rows.extend((1, duration_ps, 0, decodes, seqs, tokens, blocks))
+        self._rows += _pack(1, duration_ps, 0, decodes, seqs, tokens, blocks)
         self._taken.append(0)
 
     def add_run(
-        self, first_ps: int, increment_ps: int, seqs: int, blocks: int, taken: list[int]
+        self, first_ps: int, increment_ps: int, seqs: int, blocks: int, taken: Sequence[int]
     ) -> None:
         """Decode steps of `seqs` requests, as many as `taken` has entries.
 
@@ -63,7 +67,7 @@ class StepLog:
         """
         steps = len(taken)
         self.num_steps += steps
-        self._rows.extend((steps, first_ps, increment_ps, seqs, seqs, seqs, blocks))
+        self._rows += _pack(steps, first_ps, increment_ps, seqs, seqs, seqs, blocks)
         self._taken.extend(taken)
 
     def add_outside(self, axes: tuple[str, ...], steps: int, duration_ps: int) -> None:
@@ -74,7 +78,7 @@ class StepLog:
     def totals(self) -> StepTotals:
         """Sums over all steps, in whole numbers of any size."""
         busy = seq_ps = block_ps = max_blocks = 0
-        steps, seqs, tokens = self._rows[0::_WIDTH], self._rows[4::_WIDTH], self._rows[5::_WIDTH]
+        steps, _, _, _, seqs, tokens, _ = (column.tolist() for column in _columns(self._rows))
         for part in self._parts():
             duration = part.duration_ps.tolist()
             busy += sum(duration)
@@ -114,10 +118,10 @@ class StepLog:
     def _parts(self) -> Iterator[_Steps]:
         """The steps one by one, some rows at a time."""
         taken_before = 0
-        size = _WIDTH * _ROWS_AT_ONCE
+        size = _ROW.size * _ROWS_AT_ONCE
         for begin in range(0, len(self._rows), size):
-            rows = np.array(self._rows[begin : begin + size]).reshape(-1, _WIDTH)
-            steps, first, increment, decodes, seqs, _, blocks = rows.T
+            columns = _columns(self._rows[begin : begin + size])
+            steps, first, increment, decodes, seqs, _, blocks = columns
             count = int(steps.sum())
             firsts = np.cumsum(steps) - steps
             step = np.arange(count) - np.repeat(firsts, steps)
@@ -131,3 +135,8 @@ class StepLog:
                 seqs=np.repeat(seqs, steps),
                 blocks=np.repeat(blocks, steps) + sums - before,
             )
+
+
+def _columns(rows: bytearray) -> Ints:
+    """Packed rows by column."""
+    return np.frombuffer(bytes(rows), np.int64).reshape(-1, _ROW.size // 8).T

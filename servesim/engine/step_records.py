@@ -1,7 +1,7 @@
 """Rows of steps.parquet, from steps and from the runs that stand for many of them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from servesim.engine.under_way import Run, Step
 from servesim.records import StepRecord
@@ -26,7 +26,9 @@ def step_record(step: Step) -> StepRecord:
     )
 
 
-def run_records(run: Run, steps: int, taken: list[int], block_size: int) -> Iterator[StepRecord]:
+def run_records(
+    run: Run, steps: int, taken: Sequence[int], block_size: int
+) -> Iterator[StepRecord]:
     """The steps of a run as rows, as if each had been looked at.
 
     Args:

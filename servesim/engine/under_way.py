@@ -1,6 +1,6 @@
 """What a replica has under way: one step, or a run of steady ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from servesim.cost.durations import Durations
 from servesim.records import Decodes, StepPlan, StepTime
@@ -27,8 +27,8 @@ class Run:
     steps: int
     blocks_used: int
     waiting: int
-    slots_unused: int = 0
-    arrivals_ps: list[int] = field(default_factory=list)
+    slots_unused: int
+    arrivals_ps: list[int]
 
 
 @dataclass(slots=True)
@@ -43,4 +43,4 @@ class Step:
     time: StepTime
     waiting: int
     blocks_used: int
-    slots_unused: int = 0
+    slots_unused: int

@@ -19,32 +19,34 @@ class CountedPool(KeyedBlocks):
     def __init__(self, num_gpu_blocks: int, unkeyed_to_head: bool = True) -> None:
         super().__init__(num_gpu_blocks)
         self._unkeyed_to_head = unkeyed_to_head
-        # number of a run → its blocks, the deepest first; −id for the one block of a key
+        # The free queue from its head: blocks that are not cached, what is left of the run that
+        # is being used up, and further runs: number → its blocks, the deepest first; −id for the
+        # one block of a key.
+        self._not_cached = self.num_free
+        self._opened = self._left = 0
         self._queue: OrderedDict[int, int] = OrderedDict()
         self._num_runs = self._num_keyed = 0
-        if self.num_free:
-            self._append(self.num_free)
 
     def own_left(self, number: int) -> int:
         """How many of a run of own blocks are left; the first ones live longest."""
-        return self._queue.get(number, 0)
+        return self._left if number == self._opened else self._queue.get(number, 0)
 
     def take(self, count: int) -> None:
         """Allocate from the head of the free queue; cached keys are lost."""
-        queue = self._queue
         self.num_free -= count
-        while count:
-            number = next(iter(queue))
-            size = queue[number]
-            if size > count:
-                queue[number] = size - count
-                return
-            del queue[number]
-            if size > 0:
-                count -= size
-            else:
-                count -= 1
-                self._forget(-size)
+        count -= self._not_cached
+        if count <= 0:
+            self._not_cached = -count
+            return
+        self._not_cached = 0
+        left, queue = self._left, self._queue
+        while count > left:
+            count -= left
+            self._opened, left = queue.popitem(last=False)
+            if left < 0:
+                self._forget(-left)
+                left = 1
+        self._left = left - count
 
     def give(self, table: BlockTable, count: int) -> None:
         """`take` for a table."""
@@ -60,7 +62,11 @@ class CountedPool(KeyedBlocks):
                 self.num_free -= 1
             self._refs[block] += 1
         if hits.num_own and table.own_run:
-            self.num_free -= self._queue.pop(table.own_run)
+            self.num_free -= hits.num_own
+            if table.own_run == self._opened:
+                self._left = 0
+            else:
+                del self._queue[table.own_run]
         table.blocks = list(hits.shared)
         table.own_run = None
         table.num_blocks = hits.num_blocks
@@ -74,13 +80,12 @@ class CountedPool(KeyedBlocks):
     def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
         """All of a table's blocks, as `BlockPool.release` does."""
         num_own, rest = num_full - num_keyed, table.num_blocks - num_full
-        if rest:
-            number = self._append(rest)
-            if self._unkeyed_to_head:
-                self._queue.move_to_end(number, last=False)
-            self.num_free += rest
+        if self._unkeyed_to_head:
+            self._not_cached += rest
+        elif rest:
+            self._append(rest)
         table.own_run = self._append(num_own) if num_own else None
-        self.num_free += num_own
+        self.num_free += num_own + rest
         if num_keyed:
             for block in reversed(table.blocks):
                 self._refs[block] -= 1

@@ -192,8 +192,8 @@ class KVManager:
 
     def release(self, table: BlockTable) -> None:
         """Give all blocks back; cached ones stay findable until they are allocated anew."""
-        full = table.num_registered
-        self.pool.take_back(table, min(table.num_shareable, full), full)
+        full, shareable = table.num_registered, table.num_shareable
+        self.pool.take_back(table, shareable if shareable < full else full, full)
         table.num_registered = 0
 
     def give_up(self, table: BlockTable, known_tokens: int) -> None:

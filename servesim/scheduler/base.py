@@ -1,6 +1,6 @@
 """The seam for engine profiles."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -134,7 +134,7 @@ class Scheduler(Protocol):
     def next_decodes(self) -> Decodes:
         """The batch of the first steady step."""
 
-    def advance(self, steps: int) -> list[int]:
+    def advance(self, steps: int) -> Sequence[int]:
         """Take steady steps; the blocks that each of them took."""
 
     def end_run(self) -> StepOutcome:

@@ -8,14 +8,17 @@ each step.
 """
 
 import heapq
+from array import array
+from collections.abc import Sequence
 from operator import attrgetter
 
 from servesim.kv.counted import CountedPool
 from servesim.kv.manager import KVManager
-from servesim.records import NO_DECODES, Decodes, Work
+from servesim.records import NO_DECODES, Decodes, Work, new_tuple
 from servesim.scheduler.state import RequestState
 
-_by_admission = attrgetter("admission_order")
+NO_END = 2**62
+_by_admission, _base = attrgetter("admission_order"), attrgetter("base")
 
 
 class DecodeGroup:
@@ -24,6 +27,7 @@ class DecodeGroup:
     Attributes:
         size: how many.
         steps: the counter: decode steps taken so far.
+        first_end: the counter when the first member ends; NO_END for an empty group.
         newest: largest order of admission among those who joined since the group was last empty.
         num_sharers: members that still fill blocks which others may hit.
     """
@@ -34,9 +38,10 @@ class DecodeGroup:
         self._block_size = kv.block_size
         self.size = self.steps = self.num_sharers = 0
         self.newest = -1
+        self.first_end = NO_END
         self._members: dict[int, RequestState] = {}
         # members whose length is a multiple of the block size when the counter is at this class
-        self._due = [0] * kv.block_size
+        self._due = array("q", bytes(8 * kv.block_size))
         self._ends: list[tuple[int, int, RequestState]] = []
         self._context = 0  # computed tokens of all members
         self._longest_base = 0
@@ -46,7 +51,10 @@ class DecodeGroup:
         steps, order = self.steps, state.admission_order
         computed = state.computed
         base = state.base = computed - steps
-        heapq.heappush(self._ends, (steps + end - state.known, order, state))
+        last_step = steps + end - state.known
+        heapq.heappush(self._ends, (last_step, order, state))
+        if last_step < self.first_end:
+            self.first_end = last_step
         self._due[-base % self._block_size] += 1
         self._context += computed
         if not self.size or base > self._longest_base:
@@ -62,13 +70,14 @@ class DecodeGroup:
     def next_batch(self) -> Decodes:
         """All members' next step, as a cost model sees it."""
         longest = self._longest_base + self.steps + 1
-        return Decodes(self.size, self._context + self.size, longest)
+        return new_tuple(Decodes, (self.size, self._context + self.size, longest))
 
     def last_batch(self) -> Decodes:
         """All members' step just taken, as a cost model sees it."""
         if not self.size:
             return NO_DECODES
-        return Decodes(self.size, self._context, self._longest_base + self.steps)
+        longest = self._longest_base + self.steps
+        return new_tuple(Decodes, (self.size, self._context, longest))
 
     def blocks_due(self) -> int:
         """Blocks that the next step needs."""
@@ -79,12 +88,9 @@ class DecodeGroup:
         steps, size = self.steps, self._block_size
         return sum(count * ((phase - steps) % size) for phase, count in enumerate(self._due))
 
-    def steps_left(self) -> int:
-        """Steps until the first member ends; of an empty group, at least one."""
-        return self._ends[0][0] - self.steps if self._ends else 1
-
-    def steps_that_fit(self, limit: int) -> int:
-        """How many steps, up to `limit`, the free blocks last for."""
+    def steps_that_fit(self) -> int:
+        """For how many steps no member ends and the free blocks last; not for an empty group."""
+        limit = self.first_end - self.steps
         free, block_size = self._pool.num_free, self._block_size
         rounds = free // self.size  # of block_size steps, each of which needs a block per member
         if limit <= (rounds - 1) * block_size:
@@ -98,10 +104,21 @@ class DecodeGroup:
             steps += 1
         return steps
 
-    def advance(self, steps: int) -> list[int]:
+    def step(self, more_blocks: int) -> None:
+        """Take one step, and so many blocks behind it for whoever joins with the next one."""
+        if self.num_sharers:
+            self.advance(1)
+            self._pool.take(more_blocks)
+            return
+        self._pool.take(self._due[self.steps % self._block_size] + more_blocks)
+        self.steps += 1
+        self._context += self.size
+
+    def advance(self, steps: int) -> Sequence[int]:
         """Take `steps` steps; the blocks that each of them took."""
-        due, block_size, phase = self._due, self._block_size, self.steps
-        taken = [due[counter % block_size] for counter in range(phase, phase + steps)]
+        block_size = self._block_size
+        phase = self.steps % block_size
+        taken = (self._due * ((phase + steps - 1) // block_size + 1))[phase : phase + steps]
         if self.num_sharers:
             self._advance_sharing(taken)
         elif total := sum(taken):
@@ -110,7 +127,7 @@ class DecodeGroup:
         self._context += steps * self.size
         return taken
 
-    def _advance_sharing(self, taken: list[int]) -> None:
+    def _advance_sharing(self, taken: Sequence[int]) -> None:
         """Step by step, because filled blocks become findable for others."""
         sharers = sorted(filter(_still_shares, self._members.values()), key=_by_admission)
         for step, blocks in enumerate(taken):
@@ -124,17 +141,19 @@ class DecodeGroup:
     def pop_ended(self) -> list[RequestState]:
         """Members whose last step has been taken, in the engine's order; they are out."""
         ended: list[RequestState] = []
-        ends = self._ends
-        while ends and ends[0][0] <= self.steps:
-            _, _, state = heapq.heappop(ends)
+        ends, steps = self._ends, self.steps
+        while ends and ends[0][0] <= steps:
+            state = heapq.heappop(ends)[2]
             self._leave(state)
             ended.append(state)
+        self.first_end = ends[0][0] if ends else NO_END
         return ended
 
     def drop(self, state: RequestState) -> None:
         """Take out a member that is given up before its end."""
         self._ends = [end for end in self._ends if end[2] is not state]
         heapq.heapify(self._ends)
+        self.first_end = self._ends[0][0] if self._ends else NO_END
         self._leave(state)
 
     def dissolve(self) -> list[RequestState]:
@@ -144,7 +163,8 @@ class DecodeGroup:
             self._write_back(state)
         self._members.clear()
         self._ends.clear()
-        self._due = [0] * self._block_size
+        self.first_end = NO_END
+        self._due = array("q", bytes(8 * self._block_size))
         self.size = self._context = self.num_sharers = 0
         self.newest = -1
         return states
@@ -163,26 +183,29 @@ class DecodeGroup:
         return state.base + self.steps + 1
 
     def _leave(self, state: RequestState) -> None:
-        self._due[-state.base % self._block_size] -= 1
-        del self._members[state.request.rid]
+        base, members = state.base, self._members
+        self._due[-base % self._block_size] -= 1
+        del members[state.request.rid]
         self._write_back(state)
         self._context -= state.computed
-        self.num_sharers -= _still_shares(state)
+        if self.num_sharers:
+            self.num_sharers -= _still_shares(state)
         self.size -= 1
-        if not self.size:
+        if not members:
             self.newest = -1
-        elif state.base == self._longest_base:
-            self._longest_base = max(s.base for s in self._members.values())
+        elif base == self._longest_base:
+            self._longest_base = max(map(_base, members.values()))
 
     def _write_back(self, state: RequestState) -> None:
         state.computed = state.base + self.steps
         state.known = state.computed + 1
         state.grouped = False
-        if _still_shares(state):
-            self._kv.register(state.table, state.computed)
+        table = state.table
+        if table.num_shareable > table.num_registered:
+            self._kv.register(table, state.computed)
         elif self._caches:
-            state.table.num_registered = state.computed // self._block_size
-        state.table.num_blocks = self._kv.blocks_for(state.computed)
+            table.num_registered = state.computed // self._block_size
+        table.num_blocks = -(-state.computed // self._block_size)
 
 
 def _still_shares(state: RequestState) -> bool:

@@ -19,7 +19,7 @@ from servesim.scheduler.hf_batch import HFLimits
 from servesim.scheduler.hf_scheduler import HFScheduler
 from servesim.scheduler.hf_steady import SteadyHFScheduler
 
-_SMALLEST_PAGE = 4  # tokens; ContinuousBatchingConfig refuses less
+_SMALLEST_PAGE = 4  # tokens; initialization.py refuses less
 # FIFOScheduler and PrefillFirstScheduler in scheduler.py
 _SAFETY_MARGINS = {"fifo": 0.15, "prefill_first": 0.0}
 

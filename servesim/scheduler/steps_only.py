@@ -1,5 +1,7 @@
 """For schedulers that cannot say how long a plan holds: the replica looks at every step."""
 
+from collections.abc import Sequence
+
 from servesim.records import NO_DECODES, Decodes, StepOutcome, StepPlan, Work
 
 
@@ -19,7 +21,7 @@ class StepsOnly:
         """Nobody goes on decoding as a group."""
         return NO_DECODES
 
-    def advance(self, steps: int) -> list[int]:
+    def advance(self, steps: int) -> Sequence[int]:
         """No steady step takes a block."""
         return [0] * steps
 

@@ -7,9 +7,10 @@ from servesim import checks
 from servesim.errors import SettingError
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.vllm_defaults import server_defaults
-from servesim.scheduler.vllm_releases import NEWEST, first_with, profile_of
+from servesim.scheduler.vllm_releases import NEWEST, RELEASES, first_with, profile_of
 from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1_async import AsyncVllmV1Scheduler
+from servesim.scheduler.vllm_v1_fused import FusedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 
@@ -122,9 +123,10 @@ class VllmV1:
             )
         if self.async_scheduling:
             return AsyncVllmV1Scheduler(self, setup, tokens, seqs)
-        kind = (
-            VllmV1Scheduler if stepwise or self._looks_at_every_step() else GroupedVllmV1Scheduler
-        )
+        if stepwise or self._looks_at_every_step():
+            return VllmV1Scheduler(self, setup, tokens, seqs)
+        newest = self.switches_in_force() == RELEASES[NEWEST]
+        kind = FusedVllmV1Scheduler if newest else GroupedVllmV1Scheduler
         return kind(self, setup, tokens, seqs)
 
     def _looks_at_every_step(self) -> str:

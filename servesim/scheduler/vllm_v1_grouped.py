@@ -6,12 +6,20 @@ decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts, and 
 scheduling, there is no group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from servesim.kv.counted import CountedPool
 from servesim.kv.manager import Pool
-from servesim.records import Decodes, Emission, Request, StepOutcome, StepPlan, Work
+from servesim.records import (
+    Decodes,
+    Emission,
+    Request,
+    StepOutcome,
+    StepPlan,
+    Work,
+    new_tuple,
+)
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.state import RequestState
@@ -93,13 +101,13 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
                 if _may_hit(head):
                     return 0  # how much it finds may change from step to step
                 self._asks_again = head
-        return group.steps_that_fit(group.steps_left())
+        return group.steps_that_fit()
 
     def next_decodes(self) -> Decodes:
         """The batch of the next step, where it only continues the group."""
         return self._group.next_batch()
 
-    def advance(self, steps: int) -> list[int]:
+    def advance(self, steps: int) -> Sequence[int]:
         """Take steady steps; the blocks that each of them took."""
         if self._asks_again is not None:
             self._count_query(self._asks_again, 0, steps)
@@ -107,10 +115,10 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
 
     def end_run(self) -> StepOutcome:
         """Stop what has ended with the steady steps taken."""
-        if self._group.steps_left() > 0:
+        if self._group.first_end > self._group.steps:
             return NOTHING
         decoded = self._stop_ended()
-        return StepOutcome((), tuple([rid for rid, _ in decoded]), decoded)
+        return new_tuple(StepOutcome, ((), tuple([rid for rid, _ in decoded]), decoded))
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if a run of steady steps may go on."""
@@ -141,7 +149,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         """Take the step's tokens in, stop what has ended, group what just goes on decoding."""
         self._in_step = False
         group, states = self._group, self._states
-        decoded = self._stop_ended() if plan.decodes.seqs and group.steps_left() <= 0 else ()
+        decoded = self._stop_ended() if group.first_end <= group.steps else ()
         emitted: list[Emission] = []
         finished = [rid for rid, _ in decoded]
         joined = False

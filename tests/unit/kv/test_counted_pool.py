@@ -39,6 +39,8 @@ def test_both_pools_give_the_same_to_the_same_requests(contents, actions, cachin
     tokens = [0] * len(contents)
     for who, action, amount in actions:
         who %= len(contents)
+        if action == "a":
+            amount = max(amount, tokens[who] + 1)  # whoever comes back has sampled since
         results = []
         for kv, mine in zip(pair, tables, strict=True):
             table = mine[who]

@@ -350,6 +350,18 @@ def test_a_cache_of_less_than_a_page_is_refused():
     setup = EngineSetup(ANY_GPU, CacheSize(9, 16, True), 100, Fcfs())
     with pytest.raises(SettingError, match="holds 128 tokens, less than one page; nearest: 128"):
         HFContinuousBatching().start(setup)
+    setup = EngineSetup(ANY_GPU, CacheSize(4, 1, True), 100, Fcfs())
+    with pytest.raises(SettingError, match=r"holds 3 tokens, .*nearest: a larger cache"):
+        HFContinuousBatching().start(setup)
+
+
+def test_the_description_tells_the_limits_and_the_pages():
+    setup = EngineSetup(ANY_GPU, CacheSize(1 + 33, 16, False), 4096, Fcfs())
+    line = HFContinuousBatching(max_blocks_per_request=0, max_batch_tokens=64).describe(setup)
+    # no more requests than tokens; 528 tokens of KV cache are two pages
+    assert "fifo, max_batch_tokens 64, max_requests_per_batch 64, 2 pages × 256 tokens" in line
+    assert "max_blocks_per_request 0, safety_margin 0.15, block sharing off" in line
+    assert line.endswith(", max_model_len 4096")
 
 
 @st.composite

@@ -379,12 +379,12 @@ class TestAbortsBetweenSteadySteps:
     def test_before_a_plan(self):
         scheduler = self.grouped()
         assert scheduler.steady_steps() == 3
-        assert scheduler.advance(2) == [0, 1]  # request 2 needs a second block for its fifth token
+        assert list(scheduler.advance(2)) == [0, 1]  # request 2: a block for its fifth token
         assert scheduler.abort(2)
         assert scheduler.abort(0)
         assert (scheduler.running, scheduler.kv_blocks_used) == ((1,), 2)
         assert scheduler.steady_steps() == 6  # 9 tokens, 3 of which it has
-        assert scheduler.advance(1) == [1]  # its ninth token of KV
+        assert list(scheduler.advance(1)) == [1]  # its ninth token of KV
         assert scheduler.kv_slots_unused == 3
 
     def test_in_flight(self):

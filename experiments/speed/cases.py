@@ -11,15 +11,18 @@ from servesim.workload.readers.azure import AzureTrace
 from validation.data import source_dir
 
 # about an 8B model on an A100-80GB, one replica, prefix caching on
-_REPLICA = (
+_ANY_ENGINE = (
     "cost=roofline",
     "hardware=a100_80gb_sxm",
-    "scheduler.max_num_seqs=256",
-    "scheduler.max_num_batched_tokens=2048",
     "max_model_len=32768",
     "workload=azure_conv_like",
     "workload.max_tokens=null",
     "workload.rate_rps=4",
+)
+_REPLICA = (
+    *_ANY_ENGINE,
+    "scheduler.max_num_seqs=256",
+    "scheduler.max_num_batched_tokens=2048",
 )
 RECORDED = "recorded"
 CASES = {
@@ -42,6 +45,16 @@ CASES = {
         "max_model_len=16384",
         "scheduler.scheduler_reserve_full_isl=false",
     ),
+    # the load of "conversations" under the other profiles, each with its own defaults
+    "vllm_v1_async": (
+        *_REPLICA,
+        "kv.num_gpu_blocks=20000",
+        "scheduler.async_scheduling=true",
+    ),
+    **{
+        engine: (*_ANY_ENGINE, "kv.num_gpu_blocks=20000", f"scheduler={engine}")
+        for engine in ("vllm_v0", "sglang", "hf", "sarathi", "orca", "static")
+    },
 }
 
 

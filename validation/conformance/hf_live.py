@@ -8,11 +8,12 @@ servesim through the same ones; `record=FILE` keeps what the real one did for
 import logging
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from validation.conformance.hf_replay import Result, replay, report
+from validation.conformance.hf_replay import replay
+from validation.conformance.hf_report import Result, report
 from validation.conformance.hf_trace import RELEASE, Trace, write
 from validation.conformance.hf_workloads import random_workload
+from validation.conformance.options import parse_live
 
 _USAGE = "usage: python -m validation.conformance.hf_live [seeds=0:500] [record=FILE]"
 
@@ -32,21 +33,20 @@ def record(seed: int) -> Trace:
 
 def main(arguments: list[str]) -> int:
     """Print the sums; 0 if all steps agree, 1 if one differs, 2 on bad input."""
-    options = dict(a.partition("=")[::2] for a in arguments)
-    first, _, end = options.pop("seeds", "0:500").partition(":")
-    file = options.pop("record", None)
-    if options or not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+    options = parse_live(arguments)
+    if options is None:
         print(_USAGE, file=sys.stderr)
         return 2
+    seeds, file = options
     problem = _missing()
     if problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     traces: list[Trace] = []
-    results = list(_compared(range(int(first), int(end)), traces if file else None))
+    results = list(_compared(seeds, traces if file else None))
     if file:
-        write(Path(file), traces)
-    differs = report(f"transformers {RELEASE}, seeds {first}:{end}", results)
+        write(file, traces)
+    differs = report(f"transformers {RELEASE}, seeds {seeds.start}:{seeds.stop}", results)
     return 1 if differs else 0
 
 

@@ -6,8 +6,7 @@ the middle of them included.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
 from pathlib import Path
 
 from servesim.content import Tokens
@@ -18,55 +17,10 @@ from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.hf import HFContinuousBatching
 from servesim.scheduler.hf_scheduler import HFScheduler
+from validation.conformance.hf_report import Result, Tally, report
 from validation.conformance.hf_trace import Config, Row, Trace, read
 
 _ANY_GPU = GPU("none", 80.0, 1.0, {}, 1.0)  # all limits are given, so it decides nothing
-
-
-@dataclass(slots=True)
-class Tally:
-    """Sums over runs: what was compared and how often what was seen.
-
-    Attributes:
-        steps: steps of the real engine.
-        mismatches: of them, those in which servesim differs, in either replay.
-        preemptions: requests that lost their pages.
-        hits: admissions that found a cached prefix.
-        evictions: steps that threw all cached pages away.
-        overtaken: steps in which a request got in past one that had waited longer.
-        skipped: steps not planned one by one in the second replay.
-    """
-
-    steps: int = 0
-    mismatches: int = 0
-    preemptions: int = 0
-    hits: int = 0
-    evictions: int = 0
-    overtaken: int = 0
-    skipped: int = 0
-
-    def add(self, other: "Tally") -> None:
-        """Count another run's in."""
-        for field in fields(self):
-            name = field.name
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def describe(self) -> str:
-        """The sums in one line."""
-        return (
-            f"{self.steps} steps, {self.mismatches} mismatches; {self.preemptions} preemptions, "
-            f"{self.hits} prefix hits, {self.evictions} evictions of all cached pages, "
-            f"{self.overtaken} steps with overtaking, {self.skipped} steps skipped"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Outcome of one run: its sums, and the first difference in words."""
-
-    name: str
-    tally: Tally
-    first_difference: str
 
 
 def replay(trace: Trace) -> Result:
@@ -241,18 +195,6 @@ def main(arguments: list[str]) -> int:
             return 2
         differing |= report(argument, results)
     return 1 if differing else 0
-
-
-def report(what: str, results: Sequence[Result]) -> bool:
-    """Print the sums and the first difference of each run that has one; whether there is one."""
-    total = Tally()
-    for result in results:
-        total.add(result.tally)
-    print(f"{what}: {len(results)} runs, {total.describe()}")
-    for result in results:
-        if result.first_difference:
-            print(f"  {result.name}: {result.first_difference}")
-    return any(result.first_difference for result in results)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Arguments of the two commands that need an installed vLLM: `release=0.33 seeds=0:2000 ...`."""
+"""Arguments of the commands that step an installed engine: `release=0.33 seeds=0:2000 ...`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from servesim.errors import SettingError, UnknownChoiceError
+from servesim.errors import ServesimError, SettingError, UnknownChoiceError
 from validation.conformance.workloads import RELEASES
 
 _NAMES = ("release", "seeds", "out")
@@ -20,21 +20,36 @@ class Options:
 
 
 def parse(arguments: Iterable[str]) -> Options:
-    """The options among the arguments, each `name=value`.
+    """The options of the commands for vLLM, each `name=value`.
 
     Raises:
         UnknownChoiceError: a name or a release is none of the known ones.
         SettingError: the seeds are no range.
     """
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    for name in given:
-        if name not in _NAMES:
-            raise UnknownChoiceError("argument", name, _NAMES)
+    given = _named(arguments, _NAMES)
     release = given.get("release", RELEASES[-1])
     if release not in RELEASES:
         raise UnknownChoiceError("release", release, RELEASES)
     out = Path(given["out"]) if given.get("out") else None
     return Options(release, _seeds(given.get("seeds", "0:200")), out)
+
+
+def parse_live(arguments: Iterable[str]) -> tuple[range, Path | None] | None:
+    """Seeds, and where the traces go, if anywhere: `seeds=0:500 record=FILE`; None if malformed."""
+    try:
+        given = _named(arguments, ("seeds", "record"))
+        seeds = _seeds(given.get("seeds", "0:500"))
+    except ServesimError:
+        return None
+    return seeds, Path(given["record"]) if given.get("record") else None
+
+
+def _named(arguments: Iterable[str], names: tuple[str, ...]) -> dict[str, str]:
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    for name in given:
+        if name not in names:
+            raise UnknownChoiceError("argument", name, names)
+    return given
 
 
 def _seeds(text: str) -> range:

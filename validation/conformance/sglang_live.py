@@ -7,9 +7,9 @@ Needs sglang 0.5.23 and what its scheduler imports; no GPU (README.md).
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from servesim.errors import ServesimError
+from validation.conformance.options import parse_live
 from validation.conformance.sglang_cases import random_case
 from validation.conformance.sglang_replay import replay, report, taken
 from validation.conformance.sglang_trace import Trace, write_traces
@@ -19,12 +19,11 @@ _USAGE = "usage: python -m validation.conformance.sglang_live [seeds=0:500] [rec
 
 def main(arguments: list[str]) -> int:
     """0 if all steps agree, 1 if one differs, 2 on bad input."""
-    options = dict(argument.partition("=")[::2] for argument in arguments)
-    first, _, end = options.pop("seeds", "0:500").partition(":")
-    file = options.pop("record", None)
-    if options or not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+    options = parse_live(arguments)
+    if options is None:
         print(_USAGE, file=sys.stderr)
         return 2
+    seeds, file = options
     from validation.conformance.sglang_engine import require  # imports much, only here
 
     try:
@@ -32,11 +31,11 @@ def main(arguments: list[str]) -> int:
     except ServesimError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    traces = [_record(seed) for seed in range(int(first), int(end))]
+    traces = [_record(seed) for seed in seeds]
     if file is not None:
-        write_traces(Path(file), traces)
+        write_traces(file, traces)
     pairs = ((trace, replay(trace.case)) for trace in traces)
-    return 0 if report(f"seeds {first}:{end}", pairs) else 1
+    return 0 if report(f"seeds {seeds.start}:{seeds.stop}", pairs) else 1
 
 
 def _record(seed: int) -> Trace:

@@ -179,6 +179,7 @@ def test_the_speed_experiment_compares_both_loops(capsys):
     import json
 
     from experiments.speed.__main__ import main as speed
+    from experiments.speed.cases import CASES
 
     assert speed(["requests=60", "output.format=json"]) == 0
     rows = json.loads(capsys.readouterr().out)

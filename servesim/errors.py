@@ -91,6 +91,10 @@ class CostMismatchError(ServesimError, ValueError):
     """A fitted cost is asked about a model, GPU, tp, dtype or engine that it was not fitted on."""
 
 
+class LivelockError(ServesimError, RuntimeError):
+    """An engine whose requests preempt each other for ever."""
+
+
 class OutputError(ServesimError, OSError):
     """A result cannot be written where it was asked to go."""
 

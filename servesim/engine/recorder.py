@@ -7,6 +7,7 @@ from servesim.cost.durations import Progression
 from servesim.engine.step_log import StepLog
 from servesim.engine.step_records import run_records, step_record
 from servesim.engine.under_way import Run, Step
+from servesim.errors import LivelockError
 from servesim.gaps import Gaps
 from servesim.records import (
     Request,
@@ -17,6 +18,10 @@ from servesim.records import (
     StepRecord,
     StepTotals,
 )
+from servesim.units import ps_to_seconds
+
+# beyond what any engine does between two tokens: each preemption loses at least a block
+_MOST_PREEMPTIONS_WITHOUT_A_TOKEN = 10_000
 
 
 class _Track:
@@ -71,6 +76,7 @@ class Recorder:
         self._live: dict[int, _Track] = {}
         self._done: list[_Track] = []
         self.last_end_ps = 0
+        self._in_vain = 0  # preemptions since the last token
 
     @property
     def num_steps(self) -> int:
@@ -111,6 +117,8 @@ class Recorder:
         live = self._live
         if plan.left_group:
             self.left_group(plan.left_group)
+        if plan.preempted:
+            self._check_progress(plan.preempted, start_ps)
         for rid in plan.preempted:
             live[rid].preemptions += 1
         for rid, cached_tokens, resumed in plan.admitted:
@@ -120,6 +128,16 @@ class Recorder:
                 track.cached = cached_tokens
         for rid, tokens in plan.recomputed:
             live[rid].recomputed += tokens
+
+    def _check_progress(self, preempted: tuple[int, ...], now_ps: int) -> None:
+        """Real engines can preempt for ever, too; a simulation should say so and not hang."""
+        self._in_vain += len(preempted)
+        if self._in_vain > _MOST_PREEMPTIONS_WITHOUT_A_TOKEN:
+            raise LivelockError(
+                f"at {ps_to_seconds(now_ps):.3f} s requests preempt each other for ever: "
+                f"{_MOST_PREEMPTIONS_WITHOUT_A_TOKEN} preemptions and no token; give the cache "
+                "more blocks (kv.num_gpu_blocks), or another policies/victim"
+            )
 
     def left_group(self, tokens: tuple[tuple[int, int], ...]) -> None:
         """Requests no longer go on decoding as a group; (rid, tokens streamed so far)."""
@@ -137,6 +155,8 @@ class Recorder:
             tokens += num_tokens
         seqs = decoding + len(work)
         self._log.add_step(duration_ps, decoding, seqs, tokens, step.blocks_used)
+        if decoding or outcome.emitted:
+            self._in_vain = 0
         if outside:
             self._log.add_outside(outside, 1, duration_ps)
         if self.keeps_steps:
@@ -157,6 +177,7 @@ class Recorder:
     def ran(self, run: Run, steps: int, taken: Sequence[int], now_ps: int) -> None:
         """A run of steps has ended; `taken` are the blocks each took."""
         self.last_end_ps = now_ps
+        self._in_vain = 0
         durations, seqs, blocks = run.durations, run.decodes.seqs, run.blocks_used
         if type(durations) is Progression:
             self._log.add_run(durations.first_ps, durations.increment_ps, seqs, blocks, taken)

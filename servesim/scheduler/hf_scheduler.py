@@ -42,7 +42,7 @@ class HFScheduler(QueuedEngine):
         self._share = setup.cache.enable_prefix_caching
         self.block_size = limits.page_size
         self._pages = PageCache(limits.num_pages, limits.page_size, self._share)
-        if isinstance(setup.order, Fcfs):
+        if type(setup.order) is Fcfs:
             self._waiting = WaitingQueue(ToTheBack())
         self._queries = self._hits = 0
         self._block_new_requests = False  # from a preemption until the next request ends

@@ -118,7 +118,7 @@ class SGLang:
         ranking = Ranking(
             schedule_policy=self._policy(setup),
             by_priority=self.enable_priority_scheduling,
-            order=None if isinstance(setup.order, Fcfs) else setup.order,
+            order=None if type(setup.order) is Fcfs else setup.order,
             refresh=caching and self.radix_eviction_policy == "lru",
         )
         return SGLangScheduler(
@@ -165,7 +165,7 @@ class SGLang:
         )
 
     def _check_order(self, setup: EngineSetup) -> None:
-        if isinstance(setup.order, Fcfs):
+        if type(setup.order) is Fcfs:
             return
         order = type(setup.order).__name__
         for setting, own in (("schedule_policy", "fcfs"), ("enable_priority_scheduling", False)):
@@ -184,7 +184,7 @@ class SGLang:
 
     def _ranked_by(self, setup: EngineSetup) -> str:
         """What ranks the queue, in words."""
-        if not isinstance(setup.order, Fcfs):
+        if type(setup.order) is not Fcfs:
             return f"queue order {type(setup.order).__name__}"
         first = "priority, then " if self.enable_priority_scheduling else ""
         return f"{first}schedule_policy {self._policy(setup)}"

@@ -129,8 +129,8 @@ def first_with(switch: str) -> str:
 
 
 def _closest(asked: object) -> str:
-    """The profile whose name reads as the number, or the newest."""
-    for name in RELEASES:
-        if isinstance(asked, float) and float(name) == asked:
-            return name
-    return NEWEST
+    """The release that the number was before YAML dropped a zero, or the newest profile."""
+    if not isinstance(asked, float) or not 0 < asked < 1:
+        return NEWEST
+    full = f"{asked:.2f}"
+    return full if full <= NEWEST else f"{asked:g}"  # 0.3 may be 0.30, and 0.8 is no 0.80

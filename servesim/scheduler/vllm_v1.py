@@ -93,7 +93,11 @@ class VllmV1:
             SettingError: a release that is none, or a value that a switch cannot have.
             UnknownChoiceError: a switch that there is not.
         """
-        return profile_of(self.release).switches.but(self.switches or {})
+        changes = self.switches
+        if changes is not None and not isinstance(changes, Mapping):
+            reason = "must be null or switches by name, such as {unkeyed_to_head: false}"
+            raise SettingError("switches", changes, reason)
+        return profile_of(self.release).switches.but(changes or {})
 
     def start(self, setup: EngineSetup, stepwise: bool = False) -> VllmV1Scheduler:
         """A scheduler with empty queues.

@@ -41,7 +41,7 @@ class TestLatencies:
         recorder.queued(request(0, output=5), 0)
         for number, tokens in enumerate((1, 3, 1)):
             plan = StepPlan((Work(0, 1, 4 + number, 0, True),))
-            step = Step(number * 10 * MS, plan, StepTime(10 * MS), waiting=0, blocks_used=1)
+            step = Step(number * 10 * MS, plan, StepTime(10 * MS), 0, 1, 0)
             recorder.stepped(step, StepOutcome((Emission(0, tokens),), ()), (number + 1) * 10 * MS)
         assert recorder.gaps() == {10 * MS: 2}  # not four, of which two would be 0
         (record,) = recorder.records()

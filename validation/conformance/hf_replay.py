@@ -6,7 +6,7 @@ the middle of them included.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from servesim.content import Tokens

@@ -3,9 +3,10 @@
 import pytest
 from serving import MS, LinearTimer, engine, request, serve
 
+from servesim import simulate
 from servesim.content import SharedPrefix
 from servesim.cost.base import listed_run
-from servesim.errors import SettingError
+from servesim.errors import LivelockError, SettingError
 from servesim.records import StepPlan, StepTime
 
 STEP = 10 * MS
@@ -134,3 +135,26 @@ def test_every_token_that_streams_is_in_exactly_one_gap_or_is_a_first_one():
     record = serve(requests, engine(blocks=30))
     gaps = sum(record.itl_ps.values())
     assert gaps + len(requests) == sum(r.output_tokens for r in record.requests)
+
+
+@pytest.mark.parametrize("stepwise", ["true", "false"])
+def test_requests_that_preempt_each_other_for_ever_end_the_run_with_one_line(stepwise):
+    # two at a time in 32 slots, three tokens a step: whoever holds more loses it all
+    load = ("workload=fixed", "workload.prompt.tokens=6", "workload.output.tokens=27")
+    with pytest.raises(LivelockError, match="preempt each other for ever: 10000 preemptions"):
+        simulate(
+            *load,
+            "workload.num_requests=4",
+            "workload.rate_rps=inf",
+            "cost=roofline",
+            "kv=no_prefix_cache",
+            "kv.num_gpu_blocks=33",
+            "kv.block_size=1",
+            "max_model_len=33",
+            "scheduler=vllm_v1_0.15",
+            "scheduler.max_num_seqs=2",
+            "scheduler.max_num_batched_tokens=3",
+            "scheduler.long_prefill_token_threshold=1",
+            "policies/victim=most_blocks",
+            f"stepwise={stepwise}",
+        )

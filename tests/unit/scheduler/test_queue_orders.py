@@ -57,6 +57,20 @@ def test_under_fcfs_the_preempted_goes_first():
     assert crowded(Fcfs()).step().batch == "a1"  # b at the head does not fit, c must wait
 
 
+def test_the_queues_shortcut_for_fcfs_is_the_key_of_fcfs():
+    class ByKey(Fcfs):  # what it is asked for, and not what the queue knows of it
+        pass
+
+    batches = []
+    for order in (Fcfs(), ByKey()):
+        engine = Stepper(blocks=7, max_num_seqs=2, max_len=24, order=order)
+        for name in "abcd":
+            engine.add(name, 8, 9)
+        batches.append([row[:2] for row in engine.run_out()])
+    assert batches[0] == batches[1]
+    assert [preempted for _, preempted in batches[0]].count("b") > 0
+
+
 def test_under_another_order_the_preempted_competes_by_its_key():
     assert crowded(ShortestPrompt()).step().batch == "a1 c4"
 

@@ -64,7 +64,17 @@ class TestProfiles:
             VllmV1(release=asked)
 
     @pytest.mark.parametrize(
-        ("asked", "nearest"), [(0.2, "0.20"), (0.15, "0.15"), (0.33, "0.33"), (1, "0.33")]
+        ("asked", "nearest"),
+        [
+            (0.2, "0.20"),
+            (0.15, "0.15"),
+            (0.25, "0.25"),
+            (0.8, "0.8"),
+            (0.33, "0.33"),
+            (1.5, "0.33"),
+            (1, "0.33"),
+            (None, "0.33"),
+        ],
     )
     def test_a_number_is_refused_as_yaml_drops_its_last_zero(self, asked, nearest):
         with pytest.raises(
@@ -107,6 +117,11 @@ class TestProfiles:
         assert {k: v for k, v in tree.items() if k != "switches"} == {
             k: v for k, v in newest.items() if k != "switches"
         }
+
+    @pytest.mark.parametrize("switches", [3, "unkeyed_to_head", ["unkeyed_to_head"], False])
+    def test_switches_that_have_no_names_are_refused(self, switches):
+        with pytest.raises(SettingError, match=r"^switches=.*: must be null or switches by name"):
+            VllmV1(switches=switches)
 
     def test_an_unknown_switch_is_named_with_its_neighbour(self):
         with pytest.raises(UnknownChoiceError, match="did you mean 'unkeyed_to_head'"):

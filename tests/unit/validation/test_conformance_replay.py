@@ -111,10 +111,11 @@ def test_what_is_not_compared_may_be_left_out(tmp_path):
 def test_a_scheduler_that_breaks_a_rule_is_found(tmp_path, monkeypatch):
     """Here the latest arrival is served first: `small` overtakes `big`."""
 
-    def latest_first(self, waiting, now_s):
-        return (-waiting.arrival_order,)
+    class LatestFirst(Fcfs):
+        def key(self, waiting, now_s):
+            return (-waiting.arrival_order,)
 
-    monkeypatch.setattr(Fcfs, "key", latest_first)
+    monkeypatch.setattr("validation.conformance.replay.Fcfs", LatestFirst)
     result = replayed(tmp_path, recorded("G head-of-line"))
     assert result.num_mismatches > 0
 

@@ -78,7 +78,7 @@ CASES = {
     "cost=5": "unknown cost '5' (known: llama3.1_8b_rtx_4090, ",
     "experiment=null seed=1,2": "experiment: no option is chosen",
     "model=null kv.block_sise=8": "no option is chosen",
-    "experiment=null": "experiment: no option is chosen (known: policy_comparison, ",
+    "experiment=null": "experiment: no option is chosen (known: engines_compared, ",
     "-m cost=null,roofline": "cost: no option is chosen",
     "until_s=1e-10": "until_s=1e-10: must be a nanosecond or more; nearest: 1e-9",
     "max_model_len=131073": (

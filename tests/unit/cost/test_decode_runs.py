@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 from servesim.cost.base import StepTimer
 from servesim.cost.roofline import Roofline
 from servesim.deployment import Deployment
+from servesim.model.attention import Attention, Indexer, LatentAttention
+from servesim.model.layer import Layer
+from servesim.model.mlp import MLP, MoE
+from servesim.model.recurrent import gated_delta_net
 from servesim.records import NO_DECODES, Decodes, StepPlan, StepTime, Work
 
 ROOFLINE = Roofline(0.79, 0.82, 6e-4, 1e-6, 0.3, 5e-6)
@@ -20,11 +24,21 @@ UNMEASURED = cost(
     {"decode_attention": {"us_per_kv_token": 0.3}},
     fit_range={**RANGE, "longest_decode_context": [100.5, 200.5], "kv_tokens": [150, 160]},
 ).bind(ON_CARD)
+# two windows that a run fills, one of them by picking; experts and a state
+LAYERS = (
+    Layer(Attention(4, 2, 16, 16), MLP(128), 0),
+    Layer(Attention(4, 2, 16, 16, window_tokens=300), MoE(8, 2, 32), 0),
+    Layer(LatentAttention(4, 32, 8, 16, 16, 24, Indexer(2, 128, 24, picked=77)), None, 0),
+    Layer(LatentAttention(4, 32, 8, 16, 16), MLP(128), 0),
+    Layer(gated_delta_net(64, (2, 16), (4, 16), 4, 2), MoE(16, 3, 32), 0),
+)
+OF_ALL_KINDS = dataclasses.replace(MODEL, num_layers=len(LAYERS), layers=LAYERS)
 TIMERS = {
     "fitted": FITTED,
     "with narrow ranges": UNMEASURED,
     "roofline": ROOFLINE.bind(ON_CARD),
     "roofline on two": ROOFLINE.bind(ON_TWO),
+    "roofline of all kinds": ROOFLINE.bind(dataclasses.replace(ON_TWO, model=OF_ALL_KINDS)),
 }
 CONTEXTS = st.lists(st.integers(1, 1200) | st.integers(1, 30), min_size=1, max_size=9)
 

@@ -73,14 +73,17 @@ class TraceError(ServesimError, ValueError):
 
 
 class ModelConfigError(ServesimError, ValueError):
-    """A model's config.json that cannot be read, or a key of it that cannot be so."""
+    """A model's config.json that cannot be read, or a key of it that cannot be so.
 
-    def __init__(self, file: str, reason: str) -> None:
+    `missing` names the key that is not there, where that is all that is wrong.
+    """
+
+    def __init__(self, file: str, reason: str, missing: str = "") -> None:
         super().__init__(f"{file}: {reason}")
-        self.file, self.reason = file, reason
+        self.file, self.reason, self.missing = file, reason, missing
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.file, self.reason)
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.file, self.reason, self.missing)
 
 
 class CapacityError(ServesimError, ValueError):

@@ -1,22 +1,25 @@
 """Roofline: step time from data-sheet figures and stated efficiencies, without a measurement.
 
-For any dense model on any GPU; good for orders of magnitude and for comparing GPUs. Where a
-measured step matters, use a fitted cost.
+For any model on any GPU; good for orders of magnitude and for comparing GPUs. Where a measured
+step matters, use a fitted cost. What kernels of each kind of layer read and multiply: `kernels`.
 """
 
 from dataclasses import dataclass
 
 from servesim import checks
+from servesim.cost import kernels
+from servesim.cost.attention_time import AttentionTime, Span
+from servesim.cost.bounds import FLOPS_PER_MAC
 from servesim.cost.durations import Progression
 from servesim.deployment import Deployment
 from servesim.errors import UnknownChoiceError
-from servesim.model.spec import DTYPE_BYTES
+from servesim.model.dtypes import DTYPE_BYTES
 from servesim.records import Decodes, StepPlan, StepTime, new_tuple
-from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, PS_PER_S, seconds_to_ps
+from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, seconds_to_ps
 
-FLOPS_PER_MAC = 2
-MATMULS_OF_ATTENTION = 2  # q·k and scores·v
-ALL_REDUCES_PER_LAYER = 2  # after the attention output and after the MLP (Megatron-LM)
+# formats whose activations are narrow, too, and the units that multiply them; others (awq, gptq,
+# mxfp4) are widened to 16 bits first
+_UNITS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "nvfp4": "fp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,79 +73,122 @@ class RooflineTimer:
     """A roofline for one deployment; sizes and rates are those of one rank."""
 
     def __init__(self, cost: Roofline, deployment: Deployment) -> None:
-        model, gpu, tp = deployment.model, deployment.gpu, deployment.tp
-        weight_bytes = DTYPE_BYTES[deployment.dtype]
-        flops = gpu.tflops(deployment.dtype) * FLOP_PER_TFLOP * cost.compute_efficiency
+        gpu, tp = deployment.gpu, deployment.tp
+        rate = FLOP_PER_TFLOP * cost.compute_efficiency
+        flops = gpu.tflops(deployment.dtype) * rate
+        quantised_flops = _quantised_tflops(deployment) * rate
         bandwidth = gpu.memory_bandwidth_gb_s * BYTES_PER_GB * cost.bandwidth_efficiency
-        layers = model.num_layers * model.linear_parameters_per_layer / tp
-        head = model.embedding_parameters / tp
-        attention_flops = model.num_layers * FLOPS_PER_MAC * MATMULS_OF_ATTENTION
-        attention_flops *= model.num_heads // tp * model.head_dim
+        head = deployment.model.embedding_parameters / tp
 
         self._host_s = cost.host_overhead_s
         self._per_seq_s = cost.host_overhead_per_seq_s
-        self._layers_read_s = layers * weight_bytes / bandwidth
-        self._layers_token_s = FLOPS_PER_MAC * layers / flops
-        self._head_read_s = head * weight_bytes / bandwidth
+        self._matrices = tuple(
+            (
+                m.missed_by_token,
+                FLOPS_PER_MAC * m.macs / (quantised_flops if m.quantised else flops),
+                m.num_bytes / bandwidth,
+            )
+            for m in kernels.matrices(deployment)
+        )
+        self._states = tuple(
+            (s.flops / flops, s.num_bytes / bandwidth) for s in kernels.state_calls(deployment)
+        )
+        self._head_read_s = head * kernels.head_bytes(deployment) / bandwidth
         self._head_row_s = FLOPS_PER_MAC * head / flops
-        self._attended_s = attention_flops / flops
-        self._kv_token_s = model.kv_bytes_per_token(deployment.kv_dtype, tp) / bandwidth
-        all_reduces = ALL_REDUCES_PER_LAYER * model.num_layers if tp > 1 else 0
+        self._attention = AttentionTime(kernels.kv_calls(deployment), flops, bandwidth)
+        all_reduces = _all_reduces(deployment)
         link = gpu.link_gb_s * BYTES_PER_GB * cost.link_efficiency
-        ring_bytes = 2 * (tp - 1) / tp * model.hidden_size * weight_bytes
+        ring_bytes = 2 * (tp - 1) / tp * deployment.model.hidden_size
+        ring_bytes *= DTYPE_BYTES[deployment.dtype]
         self._link_step_s = all_reduces * cost.link_latency_s
         self._link_token_s = all_reduces * ring_bytes / link
-        # a token of a decode's context costs whole picoseconds, so that a run is a progression
-        self._decode_token_ps = round(max(self._attended_s, self._kv_token_s) * PS_PER_S)
         self._decode_step_ps: dict[int, int] = {}
 
     def step_time(self, plan: StepPlan) -> StepTime:
-        """Host, linear layers, head, attention and all-reduces, one after the other.
+        """Host, matrices, states, head, attention and all-reduces, one after the other.
 
-        Attention is one call for the whole batch: token i of n on p past tokens attends to p + i
-        keys, and each sequence's KV is read once, so a decode is bound by its read and a long
-        prefill chunk by its FLOPs.
+        Attention is one call for the whole batch and kind of layer: token i of n on p past tokens
+        attends to p + i keys, and each sequence's KV is read once, so a decode is bound by its
+        read and a long prefill chunk by its FLOPs. A request with one token and its drafts is a
+        decode.
         """
-        work = plan.work
-        decoding, attended, _ = plan.decodes
-        tokens = rows = decoding
-        context = attended
-        for _, num_tokens, num_computed, num_drafts, samples in work:
-            tokens += num_tokens
-            context += num_computed + num_tokens
-            attended += num_tokens * num_computed + num_tokens * (num_tokens + 1) // 2
+        seqs, context, _ = plan.decodes
+        tokens = rows = seqs
+        keys = context
+        chunks = []
+        new = past = chunk_keys = 0
+        for _, num_tokens, num_computed, num_drafts, samples in plan.work:
             if samples:
                 rows += 1 + num_drafts
-        seqs = decoding + len(work)
-        if tokens == rows == seqs:
-            return StepTime(self._decode_ps(seqs) + self._decode_token_ps * context)
-        attention_s, read_s = self._attended_s * attended, self._kv_token_s * context
-        if attention_s < read_s:
-            attention_s = read_s
-        duration_ps = seconds_to_ps(self._linear_s(seqs, tokens, rows) + attention_s)
-        return new_tuple(StepTime, (duration_ps, ()))
+            attended = num_tokens * num_computed + num_tokens * (num_tokens + 1) // 2
+            if num_tokens == 1 + num_drafts:
+                seqs += 1
+                tokens += num_tokens
+                context += num_computed + num_tokens
+                keys += attended
+            else:
+                chunks.append((num_tokens, num_computed))
+                new += num_tokens
+                past += num_computed
+                chunk_keys += attended
+        if tokens == rows == seqs and not chunks:
+            return StepTime(self._decode_ps(seqs) + self._attention.decode_ps(seqs, context))
+        span = new_tuple(Span, (seqs, tokens, keys, context, chunk_keys, past + new, past))
+        attention_s = self._attention.seconds(span, chunks)
+        other_s = self._other_s(seqs + len(chunks), tokens + new, rows)
+        return new_tuple(StepTime, (seconds_to_ps(other_s + attention_s), ()))
 
     def decode_run(self, decodes: Decodes, steps: int) -> Progression:
-        """Each step's context is longer by one token per sequence."""
+        """Each step's context is longer by one token per sequence, until a window is full."""
         seqs, context, _ = decodes
-        first = self._decode_ps(seqs) + self._decode_token_ps * context
-        return Progression(first, self._decode_token_ps * seqs, steps)
+        attention_ps, growth_ps, steps = self._attention.decode_run(seqs, context, steps)
+        return Progression(self._decode_ps(seqs) + attention_ps, growth_ps, steps)
 
     def _decode_ps(self, seqs: int) -> int:
         """A step in which `seqs` sequences sample from one token each, without its attention."""
         known = self._decode_step_ps.get(seqs)
         if known is None:
-            known = self._decode_step_ps[seqs] = seconds_to_ps(self._linear_s(seqs, seqs, seqs))
+            known = self._decode_step_ps[seqs] = seconds_to_ps(self._other_s(seqs, seqs, seqs))
         return known
 
-    def _linear_s(self, seqs: int, tokens: int, rows: int) -> float:
-        """All but the attention."""
+    def _other_s(self, seqs: int, tokens: int, rows: int) -> float:
+        """All but the attention over KV caches."""
         seconds = self._host_s + self._per_seq_s * seqs
         if not tokens:
             return seconds
-        compute_s, read_s = self._layers_token_s * tokens, self._layers_read_s
-        seconds += compute_s if compute_s > read_s else read_s
+        for missed, token_s, read_s in self._matrices:
+            reached_s = read_s * (1 - _power(missed, tokens)) if missed else read_s
+            compute_s = token_s * tokens
+            seconds += compute_s if compute_s > reached_s else reached_s
+        for token_s, seq_s in self._states:
+            seconds += max(token_s * tokens, seq_s * seqs)
         if rows:
             compute_s, read_s = self._head_row_s * rows, self._head_read_s
             seconds += compute_s if compute_s > read_s else read_s
         return seconds + self._link_step_s + self._link_token_s * tokens
+
+
+def _quantised_tflops(deployment: Deployment) -> float:
+    """Peak for the matrices of a quantised checkpoint."""
+    quantisation, gpu = deployment.model.quantisation, deployment.gpu
+    units = "" if quantisation is None else _UNITS.get(quantisation.name, "")
+    return gpu.dense_tflops.get(units) or gpu.tflops(deployment.dtype)
+
+
+def _all_reduces(deployment: Deployment) -> int:
+    """One after each mixer and one after each MLP, among several ranks (Megatron-LM)."""
+    if deployment.tp == 1:
+        return 0
+    halves = ((la.mixer, la.mlp) for la in deployment.model.all_layers)
+    return sum((mixer is not None) + (mlp is not None) for mixer, mlp in halves)
+
+
+def _power(base: float, exponent: int) -> float:
+    """By squaring, as `**` calls `pow`, whose last bit differs between machines."""
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result

@@ -90,12 +90,14 @@ class Indexer:
         head_dim: width of a head; the one key per token has it too.
         q_rank: width of the compressed query that it reads.
         with_key: whether it projects keys from the hidden state (else a compressor does).
+        picked: entries that a token attends to; None is not known, so all.
     """
 
     num_heads: int
     head_dim: int
     q_rank: int
     with_key: bool = True
+    picked: int | None = None
 
     def weights(self, hidden_size: int) -> Iterator[Weights]:
         """Queries, the key, its LayerNorm and the weight of each head; replicated on each rank."""

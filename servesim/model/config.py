@@ -110,7 +110,7 @@ class Config:
 
     def over(self, defaults: Mapping[str, Any]) -> "Config":
         """The same with a family's defaults for the keys that are absent."""
-        there = {key: value for key, value in self.keys.items() if value is not None}
+        there = {k: v for k, v in self.keys.items() if v is not None or k not in defaults}
         return Config(self.file, {**defaults, **there}, self._path)
 
     def within(self, keys: Mapping[str, Any], path: str) -> "Config":
@@ -135,4 +135,6 @@ class Config:
         there = [str(key) for key in self.keys if key not in names]
         close = difflib.get_close_matches(names[0], there, n=1, cutoff=0.75)
         hint = f"; nearest key there: '{close[0]}'" if close else ""
-        return ModelConfigError(self.file, f"{wanted}{also} {absent}{hint}")
+        # null is said, and wrong; a key that is nearly there is a slip
+        unsaid = names[0] if absent == "is missing" and not close else ""
+        return ModelConfigError(self.file, f"{wanted}{also} {absent}{hint}", unsaid)

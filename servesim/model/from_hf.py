@@ -1,7 +1,9 @@
 """A Hugging Face config.json as a model: its layers, parameters, weight and KV bytes.
 
 The JSON alone is read: no model code runs and nothing is fetched. What a family adds to the
-common keys is in one file of `servesim/model/families`; the folder is the table.
+common keys is in one file of `servesim/model/families`; the folder is the table. A key that the
+file needs and lacks is looked up in the configuration class of transformers, where that is
+installed, so its presence can turn a refusal into an answer and never one answer into another.
 """
 
 import importlib
@@ -115,8 +117,40 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _model(file: str, keys: Mapping[str, Any], name: str) -> ModelSpec:
+    """The model, with what the file lacks and transformers knows."""
+    taken: dict[str, Any] = {}
+    while True:
+        try:
+            spec = _read(file, keys, name, taken)
+        except ModelConfigError as error:
+            value = None if error.missing in taken else _class_default(file, keys, error.missing)
+            if value is None:
+                raise
+            taken[error.missing] = value
+            continue
+        note = ", ".join(f"{key}={value}" for key, value in taken.items())
+        notes = (f"not in the file, so the default of transformers: {note}",) if note else ()
+        return replace(spec, notes=(*spec.notes, *notes))
+
+
+def _class_default(file: str, keys: Mapping[str, Any], key: str) -> Any:
+    """What transformers' configuration class says of a key; None where it is not installed."""
+    kind = _text_config(Config(file, keys)).text("model_type")
+    if not key or not kind:
+        return None
+    try:
+        from transformers import AutoConfig
+    except ImportError:
+        return None
+    try:
+        return AutoConfig.for_model(kind).to_dict().get(key)
+    except (ValueError, KeyError):  # a type that this release of transformers does not know
+        return None
+
+
+def _read(file: str, keys: Mapping[str, Any], name: str, defaults: Mapping[str, Any]) -> ModelSpec:
     config = Config(file, keys)
-    text = _text_config(config)
+    text = _text_config(config).over(defaults)
     quant = _quant(config, text)
     try:
         spec = _reader(config, text)(text)

@@ -23,7 +23,8 @@ def latent_attention(config: Config) -> LatentAttention:
     indexer = None
     if config.has("index_topk"):
         heads, width = config.whole("index_n_heads"), config.whole("index_head_dim")
-        indexer = Indexer(heads, width, config.whole("q_lora_rank"))
+        picked = config.whole("index_topk")
+        indexer = Indexer(heads, width, config.whole("q_lora_rank"), picked=picked)
     return LatentAttention(
         config.whole("num_attention_heads"),
         config.whole("kv_lora_rank"),

@@ -38,7 +38,8 @@ def _attention(config: Config, ratio: int) -> CompressedAttention:
     indexer = None
     if 0 < ratio <= _INDEXED_UP_TO:
         heads, width = config.whole("index_n_heads"), config.whole("index_head_dim")
-        indexer = Indexer(heads, width, rank, with_key=False)
+        picked = config.maybe("index_topk")
+        indexer = Indexer(heads, width, rank, with_key=False, picked=picked)
     head_dim = config.whole("head_dim")
     rope = config.whole("qk_rope_head_dim", at_most=head_dim)
     return CompressedAttention(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -218,3 +219,29 @@ def test_families_do_not_share_a_model_type():
     types, _ = module._table()
     listed = [kind for found in module.family_modules() for kind in found.MODEL_TYPES]
     assert sorted(listed) == sorted(types)
+
+
+LACKING = {  # a Llama whose file leaves out what its class knows
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+}
+
+
+def test_a_key_that_is_missing_is_taken_from_transformers_where_it_is_installed(tmp_path):
+    pytest.importorskip("transformers", reason="needs transformers")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LACKING))
+    spec = from_hf(path)
+    assert spec.num_parameters == 6_738_415_616  # Llama-2-7B: its class' intermediate size, 11008
+    assert any("default of transformers: intermediate_size=11008" in note for note in spec.notes)
+
+
+def test_without_transformers_a_missing_key_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LACKING))
+    with pytest.raises(ModelConfigError, match="intermediate_size is missing"):
+        from_hf(path)

@@ -79,6 +79,8 @@ class Replica:
             if steps:
                 self._finish_run(run, steps, run.start_ps + run.durations.total(steps))
         self._recorder.left_group(self._scheduler.decoding())
+        if type(run) is Run:
+            self._scheduler.advance(1)  # the step in flight was planned: its look-ups may count
 
     def _wait(self, due_ps: int) -> None:
         """Be called at `due_ps`: before all step ends of that instant if a request arrives."""

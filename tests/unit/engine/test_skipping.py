@@ -239,3 +239,23 @@ def test_a_block_that_fills_lets_the_head_of_the_queue_in_within_the_same_step()
     ]
     assert runs[0] == runs[1]
     assert runs[1].requests[5].cached_tokens == 6
+
+
+def test_the_look_ups_of_the_step_in_flight_count_where_the_run_is_cut():
+    # releases that count every look-up: request 1 waits for memory behind 0 and 2, and is looked
+    # up once more by the step that the cut leaves unfinished
+    small = [request(i, 0 if i < 5 else MS, 1, 1) for i in range(3, 7)]
+    requests = [request(0, 0, 33, 9), request(1, 0, 38, 1), request(2, 0, 24, 10), *small]
+    settings_ = {"block_size": 1, "max_tokens": 40, "max_seqs": 4, "max_model_len": 96}
+    runs = [
+        serve(
+            requests,
+            engine(release="0.11", blocks=98, order=ShortestPrompt(), stepwise=s, **settings_),
+            GrowingTimer(),
+            until_ps=60 * MS,
+        )
+        for s in (True, False)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[1].totals.skipped_steps > 0
+    assert runs[1].prefix_stats.queries > sum(r.prompt_tokens for r in requests)

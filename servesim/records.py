@@ -176,14 +176,17 @@ class StepOutcome(NamedTuple):
     """What a step brought: tokens by request, and which requests ended with it.
 
     Attributes:
-        emitted: by request of the plan's `work`; each of its `decodes` streamed one token.
+        emitted: by request of the plan's `work`; each of its `decodes` streamed one token, but for
+            those that are told `apart`.
         finished: requests that ended.
         decoded: (rid, tokens of the whole reply) of those of them that were among `decodes`.
+        apart: how many of the plan's `decodes` streamed nothing or stand in `emitted` instead.
     """
 
     emitted: tuple[Emission, ...]
     finished: tuple[int, ...]
     decoded: tuple[tuple[int, int], ...] = ()
+    apart: int = 0
 
 
 class StepTime(NamedTuple):

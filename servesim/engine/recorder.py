@@ -154,7 +154,7 @@ class Recorder:
         for _, num_tokens, _, _, _ in work:
             tokens += num_tokens
         seqs = decoding + len(work)
-        self._log.add_step(duration_ps, decoding, seqs, tokens, step.blocks_used)
+        self._log.add_step(duration_ps, decoding - outcome.apart, seqs, tokens, step.blocks_used)
         if decoding or outcome.emitted:
             self._in_vain = 0
         if outside:

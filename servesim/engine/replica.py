@@ -185,17 +185,21 @@ class Replica:
         scheduler = self._scheduler
         steps = scheduler.steady_steps()
         if steps:
-            decodes = scheduler.next_decodes()
-            durations = self._timer.decode_run(decodes, steps)
-            steps = durations.steps
-            waiting, used = scheduler.load()
-            unused = self._slots_unused() if self._recorder.keeps_steps else 0
-            self._under_way = Run(now, decodes, durations, steps, used, waiting, unused, [])
-            return durations.total(steps)
+            return self._run(now, steps)
         if scheduler.num_running or scheduler.num_waiting:
             return self._step(now)
         self._under_way = None
         return None
+
+    def _run(self, now: int, steps: int) -> int:
+        scheduler = self._scheduler
+        decodes = scheduler.next_decodes()
+        durations = self._timer.decode_run(decodes, steps)
+        steps = durations.steps
+        waiting, used = scheduler.load()
+        unused = self._slots_unused() if self._recorder.keeps_steps else 0
+        self._under_way = Run(now, decodes, durations, steps, used, waiting, unused, [])
+        return durations.total(steps)
 
     def _step(self, now: int) -> int:
         scheduler, recorder = self._scheduler, self._recorder

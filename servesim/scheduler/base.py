@@ -128,14 +128,19 @@ class Scheduler(Protocol):
     def steady_steps(self) -> int:
         """How many steps from now on continue the same decodes and decide nothing else.
 
-        True until a request arrives. 0 where it cannot say: the replica then steps.
+        True until a request arrives. 0 where it cannot say: the replica then steps. With
+        `pipeline_depth` 2 they begin with the step in flight.
         """
 
     def next_decodes(self) -> Decodes:
         """The batch of the first steady step."""
 
     def advance(self, steps: int) -> Sequence[int]:
-        """Take steady steps; the blocks that each of them took."""
+        """Take steady steps; the blocks that each of them took.
+
+        With `pipeline_depth` 2, plan as many steps behind the one in flight, and take in all but
+        the last; the blocks are those that each of these plans took.
+        """
 
     def end_run(self) -> StepOutcome:
         """Stop what has ended with the steady steps taken."""

@@ -5,6 +5,9 @@ computed tokens are `base` + counter. It ends when the counter reaches a number 
 joins (a heap of those), and it needs a new block whenever its length is a multiple of the block
 size, so the requests fall into as many classes as a block has tokens, and one class is due at
 each step.
+
+With asynchronous scheduling the last computed token of each member is in flight when a step is
+planned: it has been sampled for and is not yet known.
 """
 
 import heapq
@@ -32,8 +35,9 @@ class DecodeGroup:
         num_sharers: members that still fill blocks which others may hit.
     """
 
-    def __init__(self, kv: KVManager, pool: CountedPool) -> None:
-        self._kv, self._pool = kv, pool
+    def __init__(self, kv: KVManager, pool: CountedPool, in_flight: int = 0) -> None:
+        """Nobody yet; `in_flight` are the tokens per member in flight between two steps."""
+        self._kv, self._pool, self._in_flight = kv, pool, in_flight
         self._caches = kv.prefix_caching
         self._block_size = kv.block_size
         self.size = self.steps = self.num_sharers = 0
@@ -133,9 +137,9 @@ class DecodeGroup:
         for step, blocks in enumerate(taken):
             self._pool.take(blocks)
             for state in sharers:
-                computed = state.base + self.steps + step + 1
-                if computed % self._block_size == 0:
-                    self._kv.register(state.table, computed)
+                known = state.base + self.steps + step + 1 - self._in_flight
+                if known % self._block_size == 0:
+                    self._kv.register(state.table, known)
         self.num_sharers -= sum(not _still_shares(state) for state in sharers)
 
     def pop_ended(self) -> list[RequestState]:
@@ -180,7 +184,7 @@ class DecodeGroup:
 
     def known_tokens(self, state: RequestState) -> int:
         """Prompt and sampled tokens of a member."""
-        return state.base + self.steps + 1
+        return state.base + self.steps + 1 - self._in_flight
 
     def _leave(self, state: RequestState) -> None:
         base, members = state.base, self._members
@@ -197,14 +201,16 @@ class DecodeGroup:
             self._longest_base = max(map(_base, members.values()))
 
     def _write_back(self, state: RequestState) -> None:
-        state.computed = state.base + self.steps
-        state.known = state.computed + 1
+        computed, in_flight = state.base + self.steps, self._in_flight
+        state.computed = computed
+        state.known = computed + 1 - in_flight
+        state.placeholders = state.in_flight = in_flight
         state.grouped = False
         table = state.table
         if table.num_shareable > table.num_registered:
-            self._kv.register(table, state.computed)
+            self._kv.register(table, computed - in_flight)
         elif self._caches:
-            table.num_registered = state.computed // self._block_size
+            table.num_registered = (computed - in_flight) // self._block_size
         table.num_blocks = -(-state.computed // self._block_size)
 
 

@@ -10,6 +10,7 @@ from servesim.scheduler.vllm_defaults import server_defaults
 from servesim.scheduler.vllm_releases import NEWEST, RELEASES, first_with, profile_of
 from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1_async import AsyncVllmV1Scheduler
+from servesim.scheduler.vllm_v1_async_grouped import GroupedAsyncVllmV1Scheduler
 from servesim.scheduler.vllm_v1_fused import FusedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
@@ -104,8 +105,7 @@ class VllmV1:
 
         Args:
             setup: see `EngineSetup`.
-            stepwise: plan every request of every step one by one, as drafts and asynchronous
-                scheduling need it anyway.
+            stepwise: plan every request of every step one by one, as drafts need it anyway.
 
         Raises:
             SettingError: where the token budget is below `max_num_seqs`, or below
@@ -125,9 +125,11 @@ class VllmV1:
                 "must be at least max_model_len when enable_chunked_prefill=false; "
                 f"nearest: {setup.max_model_len}",
             )
+        by_steps = stepwise or bool(self._looks_at_every_step())
         if self.async_scheduling:
-            return AsyncVllmV1Scheduler(self, setup, tokens, seqs)
-        if stepwise or self._looks_at_every_step():
+            ahead = AsyncVllmV1Scheduler if by_steps else GroupedAsyncVllmV1Scheduler
+            return ahead(self, setup, tokens, seqs)
+        if by_steps:
             return VllmV1Scheduler(self, setup, tokens, seqs)
         newest = self.switches_in_force() == RELEASES[NEWEST]
         kind = FusedVllmV1Scheduler if newest else GroupedVllmV1Scheduler
@@ -135,8 +137,6 @@ class VllmV1:
 
     def _looks_at_every_step(self) -> str:
         """Why no step can be skipped, or ""."""
-        if self.async_scheduling:
-            return "asynchronous scheduling"
         if self.num_speculative_tokens or self.num_lookahead_tokens or self.eagle_block_drop:
             return "speculation"
         return ""

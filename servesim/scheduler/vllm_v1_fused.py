@@ -116,4 +116,4 @@ class FusedVllmV1Scheduler(GroupedVllmV1Scheduler):
             finished += (rid,)
             self._end(state)
         emission = new_tuple(Emission, (rid, 1))
-        return new_tuple(StepOutcome, ((emission,), finished, decoded))
+        return new_tuple(StepOutcome, ((emission,), finished, decoded, 0))

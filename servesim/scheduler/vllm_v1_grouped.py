@@ -2,8 +2,7 @@
 
 Requests that just go on decoding are a `DecodeGroup`; the others are scheduled one by one. A
 step in which the order inside the group matters (memory runs out, a prefill stands between
-decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts, and with asynchronous
-scheduling, there is no group.
+decodes) dissolves the group and is left to `VllmV1Scheduler`. With drafts there is no group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,7 +117,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
         if self._group.first_end > self._group.steps:
             return NOTHING
         decoded = self._stop_ended()
-        return new_tuple(StepOutcome, ((), tuple([rid for rid, _ in decoded]), decoded))
+        return new_tuple(StepOutcome, ((), tuple([rid for rid, _ in decoded]), decoded, 0))
 
     def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
         """Put a request into the waiting queue; False if a run of steady steps may go on."""
@@ -181,7 +180,7 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             due = 0
         elif (due := group.blocks_due()) > self._kv.pool.num_free:
             return None
-        chunks = self._chunks(step, due) if running else ()
+        chunks = self._chunks(step, due, running, group.newest) if running else ()
         if chunks is None:
             return None
         if group.size:
@@ -190,13 +189,18 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             self._continue_prefill(step, state, n)
         return step
 
-    def _chunks(self, step: Step, due: int) -> list[tuple[RequestState, int]] | None:
-        """Tokens for each request in mid-prefill beside a group that takes `due` blocks."""
-        if self._running[0].admission_order < self._group.newest:
+    def _chunks(
+        self, step: Step, due: int, states: list[RequestState], newest: int
+    ) -> list[tuple[RequestState, int]] | None:
+        """Tokens for each of `states`, in mid-prefill, beside decodes that take `due` blocks.
+
+        None where the order matters: the last decode was admitted as number `newest`.
+        """
+        if states[0].admission_order < newest:
             return None  # the prefill may take tokens or blocks from decodes behind it
         budget, room = step.budget, self._kv.pool.num_free - due
         chunks: list[tuple[RequestState, int]] = []
-        for state in self._running:
+        for state in states:
             if not state.mid_prefill:
                 return None  # a decode that had to pause
             if budget <= 0:

@@ -136,6 +136,7 @@ class _Driver:
         self._aborts = deque(sorted(aborts, key=lambda abort: abort[0]))  # ties stay in list order
         self._outstanding: deque[tuple[StepPlan, tuple[Work, ...], dict[int, int]]] = deque()
         self._verifications: dict[int, int] = {}
+        self._gone: set[int] = set()  # have ended or were given up
 
     def step(self, number: int) -> dict[str, Any]:
         """Run one turn of the loop and return it in the form of a trace row."""
@@ -168,7 +169,9 @@ class _Driver:
             self._scheduler.add(request)
             self._num_added += 1
         while self._aborts and self._aborts[0][0] <= number:
-            self._scheduler.abort(self._aborts.popleft()[1])
+            rid = self._aborts.popleft()[1]
+            self._scheduler.abort(rid)
+            self._gone.add(rid)
 
     def final_differences(self) -> Iterator[str]:
         """What differs after the last step."""
@@ -194,8 +197,9 @@ class _Driver:
     def _updated_row(
         self, plan: StepPlan, work: tuple[Work, ...], outcome: StepOutcome
     ) -> dict[str, Any]:
-        grouped = work[: len(work) - len(plan.work)]  # each of them streamed one token
-        emitted = {w.rid: 1 for w in grouped} | dict(outcome.emitted)
+        grouped = work[: len(work) - len(plan.work)]  # each of them streams one token, if it can
+        emitted = {w.rid: 1 for w in grouped if w.rid not in self._gone} | dict(outcome.emitted)
+        self._gone.update(outcome.finished)
         return {
             "emitted": {self._names[rid]: count for rid, count in emitted.items()},
             "finished": [self._names[rid] for rid in outcome.finished],

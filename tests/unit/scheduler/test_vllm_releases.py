@@ -84,11 +84,13 @@ class TestProfiles:
 
     def test_the_description_says_whose_rules_they_are(self):
         assert VllmV1().describe(setup()).startswith("vLLM V1 scheduler 0.33, synchronous; ")
-        text = VllmV1(release="0.17.2", async_scheduling=True).describe(setup())
+        text = VllmV1(release="0.17.2", async_scheduling=True, num_speculative_tokens=2).describe(
+            setup()
+        )
         assert text.startswith(
             "vLLM V1 scheduler 0.20 (not exact: 0.17.2 has no profile of its own), asynchronous; "
         )
-        assert text.endswith("; looks at every step (asynchronous scheduling)")
+        assert text.endswith("; looks at every step (speculation)")
 
     def test_the_description_says_what_has_no_effect(self):
         words = "scheduler_reserve_full_isl has no effect before 0.20"

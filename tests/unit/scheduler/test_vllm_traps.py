@@ -7,7 +7,7 @@ from stepping import Stepper
 from servesim.content import SharedPrefix
 from servesim.policies.order.priority import Priority
 from servesim.policies.order.shortest_prompt import ShortestPrompt
-from servesim.records import PrefixStats
+from servesim.records import PrefixStats, StepOutcome
 
 
 def test_a_fully_cached_prompt_computes_its_last_block_again():
@@ -356,7 +356,7 @@ class TestAborts:
         plan = engine.scheduler.schedule(0)
         assert engine.abort("a")
         assert engine.scheduler.num_free_blocks == 8  # at once, though the step still writes
-        assert engine.scheduler.update(plan, {}) == ((), (), ())
+        assert engine.scheduler.update(plan, {}) == StepOutcome((), ())
 
     def test_who_has_ended_or_was_never_there_is_ignored(self):
         engine = Stepper()
@@ -392,5 +392,5 @@ class TestAbortsBetweenSteadySteps:
         plan = scheduler.schedule(0)
         assert plan.decodes.seqs == 3
         assert scheduler.abort(1)
-        assert scheduler.update(plan, {}) == ((), (), ())
+        assert scheduler.update(plan, {}) == StepOutcome((), ())
         assert [work.num_computed for work in scheduler.full_work(scheduler.schedule(0))] == [6, 4]

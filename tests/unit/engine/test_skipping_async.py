@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving import MS, engine, request, serve
+from serving import MS, LinearTimer, engine, request, serve
 from test_skipping import EXAMPLES, TIMERS, GrowingTimer, engines, loads, told_apart
 
 from servesim.content import Tokens
@@ -74,12 +74,8 @@ def test_a_step_in_vain_has_no_gap_and_holds_its_seat(release):
 
 @pytest.mark.parametrize("arrival_ms", [51, 55, 60])
 def test_an_arrival_in_the_middle_of_a_run_joins_the_step_after_the_next(arrival_ms):
-    class TenMs(GrowingTimer):
-        def __init__(self):
-            super().__init__(10 * MS, 0, 0)
-
     load = [request(0, 0, 4, 100), request(1, arrival_ms * MS, 4, 2)]
-    record = in_both_ways(load, TenMs())
+    record = in_both_ways(load, LinearTimer())
     # step 5 is under way and 6 is planned; at 60, when 6 starts, 7 is planned
     assert record.requests[1].scheduled_ps == 70 * MS
     assert record.totals.skipped_steps > 85
@@ -148,3 +144,26 @@ def test_who_ends_together_frees_blocks_in_order_of_admission():
             request(4, 600 * MS, 8, 1, content=theirs),
         ]
         in_both_ways(load, settings_={"blocks": 25, "block_size": 1, "max_model_len": 24})
+
+
+def test_who_ends_while_memory_runs_out_frees_blocks_in_order_of_admission():
+    # blocks of 1, 23 to be had. The plan made at 20 ms does without 0 and 3, whose caps are reached
+    # by the step under way; 1 and 2 do not fit and the group is dissolved. At 30 ms 0, 2 (by
+    # itself) and 3 end; what 6 and 7 find later depends on whose blocks 4 and 5 have taken
+    def told(start):
+        return Tokens(tuple(range(start, start + 40)))
+
+    sizes = [(2, 3, 3), (3, 5, 5), (3, 3, 8), (6, 3, 3), (6, 3, 3)]
+    load = [
+        request(i, 0, prompt, output, max_tokens=cap, content=told(100 * i))
+        for i, (prompt, output, cap) in enumerate(sizes)
+    ]
+    load.append(request(5, 300 * MS, 3, 1))
+    load += [
+        request(6 + i, (4 + i) * 100 * MS, 8, 1, content=told(c)) for i, c in ((0, 200), (1, 100))
+    ]
+    settings_ = {"blocks": 24, "block_size": 1, "max_model_len": 17, "max_seqs": 5}
+    record = in_both_ways(load, LinearTimer(), settings_)
+    assert [r.last_token_ps for r in record.requests[:4]] == [30 * MS, 50 * MS, 30 * MS, 30 * MS]
+    assert sum(r.preemptions for r in record.requests) > 0
+    assert record.requests[7].cached_tokens > 0

@@ -4,6 +4,8 @@ import math
 
 from servesim.errors import SettingError, UnknownChoiceError
 
+MOST_GIB = 2**30  # far above any machine; a larger value is a slip, and its bytes overflow a float
+
 
 def number(setting: str, value: object) -> float:
     """`value` as a finite float, or a SettingError."""
@@ -27,6 +29,13 @@ def not_negative(setting: str, value: object) -> None:
     """Refuse what is not a number of at least zero."""
     if number(setting, value) < 0:
         raise SettingError(setting, value, "must be 0 or more")
+
+
+def size_gib(setting: str, value: object) -> None:
+    """Refuse what is no amount of memory: below zero, or above 2**30 GiB."""
+    not_negative(setting, value)
+    if number(setting, value) > MOST_GIB:
+        raise SettingError(setting, value, f"must be {MOST_GIB:,} GiB or less")
 
 
 def fraction(setting: str, value: object, *, open_at_zero: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -15,6 +15,7 @@ from servesim.cost.base import CostModel
 from servesim.deployment import Deployment
 from servesim.errors import ServesimError, SettingError, UnknownChoiceError, nearest
 from servesim.kv.capacity import KVBudget, KVSettings
+from servesim.kv.groups import CacheRules
 from servesim.metrics.base import Metric
 from servesim.model.spec import ModelSpec
 from servesim.policies.admission.base import Admission
@@ -22,6 +23,8 @@ from servesim.policies.order.base import Order
 from servesim.policies.predictor.base import Predictor
 from servesim.policies.victim.base import Victim
 from servesim.scheduler.base import CacheSize, EngineSetup, Profile
+from servesim.scheduler.sizing import Ask
+from servesim.scheduler.sizing_rules import engine_memory
 from servesim.units import seconds_to_ps
 from servesim.workload.base import Workload
 
@@ -77,8 +80,26 @@ class Setup:
     labels: Mapping[str, str]
 
     def budget(self) -> KVBudget:
-        """KV blocks and the terms they come from."""
-        return self.kv.budget(self.deployment, self.max_model_len)
+        """KV blocks and the terms they come from.
+
+        Raises:
+            ServesimError: no block is left, or the engine has no layout for its settings.
+        """
+        budget = self.kv.budget(self.deployment, self.max_model_len)
+        if budget.layout.uniform:
+            return budget
+        return self.kv.budget(self.deployment, self.max_model_len, self._cache_rules())
+
+    def _cache_rules(self) -> CacheRules:
+        """The engine's, on which it depends what a window or a state takes of the blocks."""
+        longest = self.max_model_len or self.deployment.model.max_position_embeddings
+        block_size, caching = self.kv.block_size, self.kv.enable_prefix_caching
+        ask = Ask(self.deployment, longest, 0, block_size, caching)
+        try:
+            rules = engine_memory(self.profile, ask).rules
+        except SettingError as error:
+            raise error.within("scheduler") from None
+        return replace(rules, block_size=block_size)
 
     def engine(self, budget: KVBudget) -> EngineSetup:
         """What the engine profile is started with.

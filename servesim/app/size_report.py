@@ -1,12 +1,13 @@
 """The answer of `servesim size` as one row."""
 
+from dataclasses import replace
 from typing import Any
 
 from servesim.app.size_requests import Requests
 from servesim.app.size_setup import Sizing
 from servesim.app.size_warnings import largest_context, starts, warnings_of
 from servesim.kv.capacity import TERMS
-from servesim.kv.groups import growth_bytes, request_bytes
+from servesim.kv.groups import growth_bytes, layout_of, request_bytes
 from servesim.kv.startup_log import logged
 from servesim.units import gib
 
@@ -35,17 +36,18 @@ def row_of(sizing: Sizing, requests: Requests) -> dict[str, Any]:
         "largest_context_tokens": largest_context(sizing),
         "prefix_tokens": layout.prefix_tokens,
         **_requests(sizing, requests),
-        "notes": [*sizing.deployment.model.notes, *sizing.engine.notes],
+        "notes": [*sizing.deployment.model.notes, *sizing.engine.notes, *_too_long(sizing)],
         "warnings": warnings_of(sizing),
     }
 
 
 def _simulated_blocks(sizing: Sizing) -> int:
     """`kv.num_gpu_blocks` with which a simulation has this cache: its blocks, a null block more."""
-    budget, size = sizing.budget, sizing.settings.block_size
-    if sizing.engine.rules.null_block or not budget.layout.uniform:
-        return budget.engine_blocks
-    return budget.engine_blocks * budget.block_size // size + 1
+    layout, rules = sizing.budget.layout, sizing.engine.rules
+    # an engine with a page size of its own has other blocks
+    simulated = layout_of(sizing.caches, replace(rules, block_size=sizing.settings.block_size))
+    blocks = sizing.budget.engine_blocks * layout.block_bytes // simulated.block_bytes
+    return blocks + (layout.uniform and not rules.null_block)
 
 
 def _what(sizing: Sizing) -> dict[str, Any]:
@@ -89,6 +91,14 @@ def _memory(sizing: Sizing) -> dict[str, Any]:
     row["kv_cache_gib"] = gib(cache)
     row["rest_gib"] = gib(budget.usable_bytes - budget.weight_bytes - cache)
     return row
+
+
+def _too_long(sizing: Sizing) -> list[str]:
+    asked = sizing.asked
+    tokens = asked.prompt_tokens + asked.output_tokens
+    if tokens <= sizing.max_model_len:
+        return []
+    return [f"requests of {tokens:,} tokens are beyond max_model_len {sizing.max_model_len:,}"]
 
 
 def _requests(sizing: Sizing, requests: Requests) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def check_settings(cfg: DictConfig) -> None:
         checks.fraction("gpu_memory_utilization", cfg.gpu_memory_utilization, open_at_zero=True)
     for name in MEASURED:
         if cfg.size[name] is not None:
-            checks.not_negative(f"size.{name}", cfg.size[name])
+            checks.size_gib(f"size.{name}", cfg.size[name])
 
 
 def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -196,9 +196,19 @@ def _engine(cfg: DictConfig, ask: Ask) -> EngineMemory:
 
 
 def _measured(size: DictConfig, settings: KVSettings) -> dict[str, float]:
-    """Terms that were given, in `size:` or where a simulation has them."""
+    """Terms that were given, in `size:` or where a simulation has them.
+
+    Raises:
+        SettingError: in both places, and they differ.
+    """
     given = {name: size[name] for name in MEASURED}
-    given |= {name: getattr(settings, name) for name in MEASURED if given[name] is None}
+    for name, value in given.items():
+        other = getattr(settings, name)
+        if value is None:
+            given[name] = other
+        elif other not in (None, value):
+            reason = f"kv.{name} is given, too ({other:g}); give one of the two"
+            raise SettingError(f"size.{name}", value, reason)
     return {name: value for name, value in given.items() if value is not None}
 
 

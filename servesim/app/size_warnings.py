@@ -156,7 +156,8 @@ def _other_layout(sizing: Sizing, given: str, ratio: float, derived: str) -> Ite
     """Say by how much it differs, and which other layout has blocks `ratio` times as large."""
     if abs(ratio - 1) <= SLACK:
         return
+    shown = f"{ratio:.3f}" if 0.01 <= ratio < 1e6 else f"{ratio:.3g}"
     yield (
         f"{given}, where {derived} follow from the layout: bytes per token differ by a factor of "
-        f"{ratio:.3f}; what would explain it: {causes_of(sizing, ratio)}"
+        f"{shown}; what would explain it: {causes_of(sizing, ratio)}"
     )

@@ -33,6 +33,7 @@ class GPU:
     def __post_init__(self) -> None:
         for field in ("memory_gib", "memory_bandwidth_gb_s", "link_gb_s"):
             checks.positive(field, getattr(self, field))
+        checks.size_gib("memory_gib", self.memory_gib)
         checks.choice("memory_source", self.memory_source, MEMORY_SOURCES)
         if not isinstance(self.dense_tflops, Mapping):
             reason = "must be a mapping {dtype: TFLOP/s}"

@@ -124,7 +124,7 @@ class KVSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.endswith("_gib") and value is not None:
-                checks.not_negative(field.name, value)
+                checks.size_gib(field.name, value)
 
     @property
     def rest_gib(self) -> float:
@@ -169,9 +169,10 @@ class KVSettings:
         Raises:
             CapacityError: naming the terms, where no block is left.
         """
-        budget = self._terms(deployment, max_model_len, rules or self.rules(), draft or Draft())
+        rules, draft = rules or self.rules(), draft or Draft()
+        budget = self._terms(deployment, max_model_len, rules, draft)
         if budget.num_gpu_blocks < 2:
-            raise CapacityError(self._no_room(deployment, budget))
+            raise CapacityError(self._no_room(deployment, budget, derived=draft == Draft()))
         return budget
 
     def _terms(
@@ -208,10 +209,11 @@ class KVSettings:
             layout=layout,
         )
 
-    def _no_room(self, deployment: Deployment, budget: KVBudget) -> str:
+    def _no_room(self, deployment: Deployment, budget: KVBudget, *, derived: bool) -> str:
+        """`derived`: nothing but the model is loaded, so that more ranks can be tried."""
         model, rules = deployment.model, self.rules()
+        size = budget.layout.block_bytes
         if self.kv_cache_gib is not None:
-            size = budget.layout.block_bytes
             given = f"kv_cache_gib={self.kv_cache_gib:g}"
             return f"no KV cache: {given} is less than two blocks of {size} B"
         wider = (
@@ -220,12 +222,15 @@ class KVSettings:
             if tp > deployment.tp and model.splits_over(tp)
         )
         fits = (d.tp for d in wider if self._terms(d, None, rules, Draft()).num_gpu_blocks >= 2)
-        nearest = None if self.weights_gib is not None else next(fits, None)
+        nearest = next(fits, None) if derived and self.weights_gib is None else None
         hint = "" if nearest is None else f"; nearest: tp={nearest}"
         weights, usable = gib(budget.weight_bytes), gib(budget.usable_bytes)
         terms = f"reserve_gib={self.rest_gib:g}"
         if self.activation_gib is not None:
             terms = f"{self.rest_gib:.2f} GiB for the rest"
+        if budget.kv_cache_bytes > 0:
+            left = f"leaves {gib(budget.kv_cache_bytes):.2f} GiB, less than two blocks of {size} B"
+            hint = f", which {left}{hint}"
         return (
             f"no KV cache: {model.name} ({deployment.dtype}, tp={deployment.tp}) needs "
             f"{weights:.2f} GiB of weights and {terms} of "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from servesim import checks
 from servesim.errors import SettingError
 from servesim.model.attention import Attention
+from servesim.model.config import MOST, MOST_LAYERS
 from servesim.model.dtypes import DTYPE_BYTES, bytes_of
 from servesim.model.layer import Layer
 from servesim.model.mlp import MLP
@@ -78,6 +79,10 @@ class ModelSpec:
     def __post_init__(self) -> None:
         for field in _WIDTHS:
             checks.whole(field, getattr(self, field), at_least=1)
+            most = MOST_LAYERS if field == "num_layers" else MOST
+            if getattr(self, field) > most:
+                reason = f"is beyond any model (at most {most})"
+                raise SettingError(field, getattr(self, field), reason)
         for field in ("tied_embeddings", "attention_bias", "qk_norm"):
             checks.flag(field, getattr(self, field))
         if self.num_heads % self.num_kv_heads:

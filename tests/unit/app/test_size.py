@@ -1,6 +1,7 @@
 """`servesim size`: what it answers, how it says so, and one line per mistake."""
 
 import json
+import re
 from functools import lru_cache
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from servesim.__main__ import main
 from servesim.app import size as command
 from servesim.app.api import setup_from
-from servesim.errors import CapacityError
+from servesim.errors import CapacityError, ServesimError
 from servesim.model.dtypes import DTYPE_BYTES
 
 size = lru_cache(maxsize=None)(command.size)  # composing the configuration takes the time
@@ -313,3 +314,98 @@ def test_help_lists_the_settings(capsys):
         assert word in out
     assert main(("--help",)) == 0
     assert "servesim size --help" in capsys.readouterr().out
+
+
+# --- hostile values, slips, and the same cache in a simulation ---
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("size.weights_gib=1e300", "size.weights_gib=1e+300: must be 1,073,741,824 GiB or less"),
+        ("kv.reserve_gib=1e300", "kv.reserve_gib=1e+300: must be 1,073,741,824 GiB or less"),
+        ("hardware.memory_gib=1e300", "hardware.memory_gib=1e+300: must be 1,073,741,824 GiB"),
+        ("model.num_layers=1000000000", "model.num_layers=1000000000: is beyond any model"),
+        ("kv.block_size=1000000000", "which leaves 55.63 GiB, less than two blocks of 131072000"),
+    ],
+)
+def test_a_value_beyond_any_machine_or_model(override, message):
+    with pytest.raises(ServesimError, match=re.escape(message)):
+        size("model=llama3.1_8b", "hardware=h100_sxm", override)
+
+
+def test_a_term_that_is_given_twice():
+    twice = ("model=llama3.1_8b", "hardware=h100_sxm", "kv.weights_gib=15")
+    with pytest.raises(ServesimError, match=re.escape("kv.weights_gib is given, too (15)")):
+        size(*twice, "size.weights_gib=14")
+    assert size(*twice, "size.weights_gib=15")["weights_gib"] == 15
+
+
+def test_no_number_of_ranks_is_suggested_that_a_drafter_does_not_fit():
+    with pytest.raises(ServesimError) as error:
+        size("model=llama3.1_8b", "hardware=h100_sxm", "model@draft=llama3.1_405b")
+    assert "nearest" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "cause"),
+    [
+        ("llama3.1_8b", 2 * 32 * 8 * 128 * 16, "16 bytes per element (bits taken for bytes)"),
+        ("llama3.1_8b", 2 * 8 * 128 * 2, "one layer alone"),
+        # 5120 / 64 heads is 80, head_dim 128
+        ("qwen3_32b_fp8", 2 * 64 * 8 * 80 * 2, "hidden_size / num_attention_heads taken for"),
+        ("deepseek_v2_lite", 2 * 27 * 2048 * 2, "keys and values of hidden_size counted, not the"),
+        ("nemotron_nano_9b_v2", 56 * 2 * 8 * 128 * 2, "every layer counted as attention"),
+        ("gemma3_27b", 10 * 2 * 16 * 128 * 2, "layers with a window left out"),
+    ],
+)
+def test_a_slip_is_named(model, given, cause):
+    common = (f"model={model}", "hardware=h100_sxm", "max_model_len=4096")
+    (warning,) = size(*common, f"size.kv_bytes_per_token={given}")["warnings"]
+    assert cause in warning
+
+
+def test_a_tiny_ratio_is_not_shown_as_zero():
+    (warning,) = size(*BASE, "size.kv_bytes_per_token=1.5", "max_model_len=4096")["warnings"]
+    assert "differ by a factor of 0.000" not in warning
+
+
+def test_requests_beyond_the_context_are_noted():
+    row = size("model=gpt2", "hardware=l4", "size.prompt_tokens=1000", "size.output_tokens=25")
+    assert "requests of 1,025 tokens are beyond max_model_len 1,024" in row["notes"]
+    assert (
+        size("model=gpt2", "hardware=l4", "size.prompt_tokens=1", "size.output_tokens=1023")[
+            "notes"
+        ]
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("model=llama3.1_8b", "hardware=h100_sxm"),
+        ("model=llama3.1_8b", "hardware=a100_80gb_sxm", "scheduler=vllm_v1_0.11"),
+        ("model=mistral_7b_v0.1", "hardware=l4", "kv_dtype=fp8"),  # 2,048 tokens per step
+        ("model=gemma3_27b", "hardware=h100_sxm", "scheduler=vllm_v1_0.15"),
+    ],
+)
+def test_a_simulation_with_the_same_terms_has_the_same_blocks(chosen):
+    row = size(*chosen)
+    names = ("non_torch_gib", "activation_gib", "cuda_graph_gib", "gpu_memory_utilization")
+    terms = [f"kv.{name}={row[name]!r}" for name in names]
+    derived = setup_from(*chosen, "cost=roofline", *terms).budget()
+    blocks = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
+    given = setup_from(*chosen, "cost=roofline", blocks).budget()
+    assert derived.engine_blocks == given.engine_blocks == row["num_gpu_blocks"]
+    tokens = int(row["max_concurrency"] * row["max_model_len"]) // 16 * 16
+    assert derived.kv_cache_tokens == given.kv_cache_tokens
+    assert tokens - 16 <= derived.kv_cache_tokens <= tokens
+
+
+def test_pages_of_one_token_that_groups_share_are_simulated_in_blocks():
+    chosen = ("model=gpt_oss_120b", "hardware=h100_sxm", "scheduler=sglang")
+    row = size(*chosen)
+    blocks = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
+    tokens = setup_from(*chosen, "cost=roofline", blocks).budget().kv_cache_tokens
+    assert tokens == pytest.approx(row["kv_cache_tokens"], rel=0.001)

@@ -4,6 +4,7 @@ An engine in which a step is either prefill or a token for everyone needs no gro
 what all running requests do in unison for some steps is done for them in one go.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from servesim.content import Unique
@@ -18,7 +19,7 @@ from servesim.units import ps_to_seconds
 NOTHING = StepOutcome((), ())
 
 
-class QueuedEngine(QueueCounts):
+class QueuedEngine(QueueCounts, ABC):
     """The part of a `Scheduler` that such profiles share.
 
     A profile adds:
@@ -47,14 +48,14 @@ class QueuedEngine(QueueCounts):
         self._skipping = False  # nobody's tokens have been told since `left_group`
 
     @property
+    @abstractmethod
     def kv_blocks(self) -> int:
         """Blocks that requests can hold."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def kv_blocks_used(self) -> int:
         """Blocks held by requests."""
-        raise NotImplementedError
 
     @property
     def prefix_stats(self) -> PrefixStats:
@@ -136,11 +137,13 @@ class QueuedEngine(QueueCounts):
         """The work of the plan just made, request by request; ask before `update`."""
         return plan.work
 
+    @abstractmethod
     def _plan(self, now_ps: int) -> StepPlan:
-        raise NotImplementedError
+        """Decide one step."""
 
+    @abstractmethod
     def _free(self, state: RequestState) -> None:
-        raise NotImplementedError
+        """Give back the memory of a request that has ended."""
 
     def _settled(self) -> bool:
         """Whether the queue, which is not empty, lets nobody in until a running request ends."""

@@ -1,6 +1,8 @@
 """One run: a load, a scheduler and a timer in, records out."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from simpy import Environment
@@ -78,7 +80,8 @@ class Simulation:
     def run(self) -> None:
         """Serve the load, to its end or to `until_ps`."""
         until = self._options.until_ps
-        self._env.run(until=until)
+        with _collector_paused():
+            self._env.run(until=until)
         if until is not None:
             self._replica.stop(until)
 
@@ -97,6 +100,18 @@ class Simulation:
             end_ps=recorder.last_end_ps if finished else int(self._env.now),
             block_size=self._scheduler.block_size,
         )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No search for reference cycles: the loop makes none, and all records would be walked."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def run(

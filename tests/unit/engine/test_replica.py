@@ -1,5 +1,7 @@
 """The replica's own duties: event order, rejection, cut-off, determinism."""
 
+import gc
+
 import pytest
 from serving import MS, LinearTimer, engine, request, serve
 
@@ -158,3 +160,38 @@ def test_requests_that_preempt_each_other_for_ever_end_the_run_with_one_line(ste
             "policies/victim=most_blocks",
             f"stepwise={stepwise}",
         )
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(was_on, monkeypatch):
+    class Broken(LinearTimer):
+        def step_time(self, plan):
+            assert not gc.isenabled()
+            raise ValueError("broken")
+
+    try:
+        gc.enable() if was_on else gc.disable()
+        serve([request(0)])
+        assert gc.isenabled() is was_on
+        with pytest.raises(ValueError, match="broken"):
+            serve([request(0)], timer=Broken())
+        assert gc.isenabled() is was_on
+    finally:
+        gc.enable()
+
+
+def test_a_run_makes_no_reference_cycles():
+    def cycles(count):
+        requests = [request(i, i * MS, 30, 40) for i in range(count)]
+        scheduler = engine(blocks=40, max_model_len=96)
+        gc.collect()
+        record = serve(requests, scheduler)
+        assert sum(r.preemptions for r in record.requests) >= count // 3
+        return gc.collect()
+
+    gc.disable()
+    try:
+        cycles(1)  # what is made once
+        assert cycles(120) == cycles(12)  # the simulation itself, and nothing that grows
+    finally:
+        gc.enable()

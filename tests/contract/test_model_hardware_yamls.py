@@ -147,6 +147,10 @@ def test_kv_of_whole_contexts():
         assert gib(kv) == pytest.approx(size_gib, abs=0.006)
 
 
+# cut-down compute (export rules, a gaming card's half rate), and little bandwidth for its compute
+UNUSUAL_RATIO = {"h20": 37, "rtx_3090": 76, "tpu_v6e": 560}
+
+
 @pytest.mark.parametrize("path", GPUS, ids=lambda path: path.stem)
 def test_a_gpu_is_plausible_and_says_where_its_figures_are_from(path):
     gpu = make(path)
@@ -156,8 +160,12 @@ def test_a_gpu_is_plausible_and_says_where_its_figures_are_from(path):
     assert gpu.tflops("bf16") == gpu.tflops("fp16")
     if "fp8" in gpu.dense_tflops:  # tensor cores: half the bits, twice the rate
         assert gpu.tflops("fp8") == pytest.approx(2 * gpu.tflops("bf16"), rel=0.02)
-    # FLOP per byte at which a matrix multiplication turns compute-bound: 37 (H20) to 560 (TPU v6e)
-    assert 30 < gpu.tflops("bf16") * 1000 / gpu.memory_bandwidth_gb_s < 600
+    # FLOP per byte at which a matrix multiplication turns compute-bound
+    ratio = gpu.tflops("bf16") * 1000 / gpu.memory_bandwidth_gb_s
+    if path.stem in UNUSUAL_RATIO:
+        assert round(ratio) == UNUSUAL_RATIO[path.stem]
+    else:
+        assert 100 < ratio < 450
     (source,) = [line for line in path.read_text().splitlines() if "memory_source" in line]
     assert source.startswith(f"memory_source: {gpu.memory_source} # ")
 

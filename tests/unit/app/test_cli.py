@@ -153,7 +153,8 @@ def test_help_is_short_and_leaves_fitted_data_out(capsys):
     for words in ((), ("workload=trace",), ("workload=shared_prefix", "cost=roofline")):
         assert main(["--help", *words]) == 0
         text = capsys.readouterr().out
-        assert len(text.splitlines()) < 130
+        # a trace has more settings than any other choice
+        assert len(text.splitlines()) < (130 if words == ("workload=trace",) else 120)
         assert "_target_" not in text
     main(["--help"])
     text = capsys.readouterr().out

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from experiments.speed.cases import CASES, RECORDED, with_recorded_lengths
 from servesim.app.api import setup_from
-from servesim.engine.simulation import Simulation
+from servesim.engine.simulation import RunOptions, Simulation
 from servesim.errors import ServesimError, UnknownChoiceError
 from servesim.records import Request
 
@@ -28,13 +28,15 @@ def measure(case: str, requests: int, stepwise: bool, overrides: list[str]) -> d
     """One timed run; the row, and the record under "record"."""
     settings = (*CASES[case], f"workload.num_requests={requests}", *overrides)
     setup = setup_from(*settings)
-    load: Sequence[Request] = setup.workload.load(setup.seed).requests
+    made = setup.workload.load(setup.seed)
+    load: Sequence[Request] = made.requests
     if case == RECORDED:
         load = with_recorded_lengths(load)
     predictions = [setup.predictor.predict(request, setup.seed) for request in load]
     scheduler = setup.profile.start(setup.engine(setup.budget()), stepwise)
     timer = setup.cost.bind(setup.deployment)
-    simulation = Simulation(load, predictions, scheduler, timer)
+    options = RunOptions(release=made.release, front_end=setup.front_end)
+    simulation = Simulation(load, predictions, scheduler, timer, options)
     started = time.perf_counter()
     simulation.run()
     seconds = time.perf_counter() - started

@@ -1,14 +1,13 @@
 """The answer of `servesim size` as one row."""
 
-from dataclasses import replace
 from typing import Any
 
 from servesim.app.size_requests import Requests
 from servesim.app.size_setup import Sizing
 from servesim.app.size_warnings import largest_context, starts, warnings_of
-from servesim.kv.capacity import TERMS
-from servesim.kv.groups import growth_bytes, layout_of, request_bytes
-from servesim.kv.startup_log import logged
+from servesim.kv.capacity import in_blocks_of
+from servesim.kv.groups import growth_bytes, request_bytes
+from servesim.kv.startup_log import ONE_GROUP, logged
 from servesim.units import gib
 
 
@@ -26,7 +25,7 @@ def row_of(sizing: Sizing, requests: Requests) -> dict[str, Any]:
         "block_bytes": layout.block_bytes,
         "kv_groups": [group._asdict() for group in layout.groups],
         "state_padding": layout.state_padding,
-        "num_gpu_blocks": budget.engine_blocks,
+        "num_gpu_blocks": budget.num_gpu_blocks,
         "kv_cache_tokens": tokens,
         "max_concurrency": concurrency,
         "dp_max_concurrency": concurrency * sizing.dp,
@@ -36,18 +35,22 @@ def row_of(sizing: Sizing, requests: Requests) -> dict[str, Any]:
         "largest_context_tokens": largest_context(sizing),
         "prefix_tokens": layout.prefix_tokens,
         **_requests(sizing, requests),
-        "notes": [*sizing.deployment.model.notes, *sizing.engine.notes, *_too_long(sizing)],
+        "notes": [
+            *sizing.deployment.model.notes,
+            *sizing.engine.notes,
+            *_logged_of_one_group(sizing),
+            *_too_long(sizing),
+        ],
         "warnings": warnings_of(sizing),
     }
 
 
 def _simulated_blocks(sizing: Sizing) -> int:
-    """`kv.num_gpu_blocks` with which a simulation has this cache: its blocks, a null block more."""
-    layout, rules = sizing.budget.layout, sizing.engine.rules
+    """`kv.num_gpu_blocks` with which a simulation has this cache, to a block of `kv.block_size`."""
+    budget, layout = sizing.budget, sizing.budget.layout
     # an engine with a page size of its own has other blocks
-    simulated = layout_of(sizing.caches, replace(rules, block_size=sizing.settings.block_size))
-    blocks = sizing.budget.engine_blocks * layout.block_bytes // simulated.block_bytes
-    return blocks + (layout.uniform and not rules.null_block)
+    given = in_blocks_of(sizing.settings.block_size, sizing.caches, layout)
+    return budget.num_gpu_blocks * layout.block_bytes // given.block_bytes
 
 
 def _what(sizing: Sizing) -> dict[str, Any]:
@@ -68,29 +71,39 @@ def _what(sizing: Sizing) -> dict[str, Any]:
 
 def _memory(sizing: Sizing) -> dict[str, Any]:
     """The terms, and where each comes from: "given" or "derived"."""
-    deployment, budget, settings = sizing.deployment, sizing.budget, sizing.settings
+    deployment, budget = sizing.deployment, sizing.budget
     weights = {part.name: gib(part.rank_bytes) for part in sizing.weights}
     if sizing.draft.weight_bytes:
         weights["draft"] = gib(sizing.draft.weight_bytes)
     cache = budget.kv_cache_bytes
     if budget.given and "kv_cache_gib" not in sizing.measured:
-        cache = budget.engine_blocks * budget.layout.block_bytes
+        cache = budget.num_gpu_blocks * budget.layout.block_bytes
     row: dict[str, Any] = {
         "memory_gib": gib(budget.memory_bytes),
         "memory_source": deployment.gpu.memory_source,
-        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "gpu_memory_utilization": sizing.engine.utilization,
         "usable_gib": gib(budget.usable_bytes),
         "num_parameters": deployment.model.num_parameters,
         "active_parameters": deployment.model.active_parameters,
         "weights_gib": gib(budget.weight_bytes),
         "weights_by_part_gib": weights,
     }
-    names = TERMS if settings.activation_gib is not None else ("reserve_gib",)
-    row |= {name: getattr(settings, name) for name in names}
+    row |= {name: gib(size) for name, size in budget.rest.items()}
     row["given"] = sorted(sizing.measured | ({"num_gpu_blocks"} if budget.given else set()))
     row["kv_cache_gib"] = gib(cache)
     row["rest_gib"] = gib(budget.usable_bytes - budget.weight_bytes - cache)
     return row
+
+
+def _logged_of_one_group(sizing: Sizing) -> list[str]:
+    """Releases that print the tokens of one group hold more of them where layers keep windows."""
+    groups, budget = len(sizing.budget.layout.groups), sizing.budget
+    if sizing.engine.log != ONE_GROUP or groups == 1:
+        return []
+    return [
+        f"this release logs the tokens of one of {groups} groups, blocks / {groups} × block size; "
+        f"requests of max_model_len fill the same blocks with {budget.kv_cache_tokens:,} tokens"
+    ]
 
 
 def _too_long(sizing: Sizing) -> list[str]:

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from servesim import checks
 from servesim.errors import SettingError, UnknownChoiceError
-from servesim.kv.capacity import TERMS
+from servesim.kv.budget import TERMS
 
 FORMATS = ("table", "json")
 SETTINGS = (

@@ -1,6 +1,5 @@
 """From the configuration of `servesim size` to a budget."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig
@@ -10,16 +9,16 @@ from servesim.app.setup import make, not_chosen
 from servesim.app.size_settings import MEASURED, Asked, asked_of, check_settings
 from servesim.deployment import Deployment
 from servesim.errors import SettingError
-from servesim.kv.capacity import TERMS, Draft, KVBudget, KVSettings
+from servesim.kv.budget import Draft, KVBudget
+from servesim.kv.capacity import KVSettings
 from servesim.kv.startup_log import StartUp
-from servesim.model.dtypes import DTYPE_BYTES, KV_DTYPES
+from servesim.model.dtypes import DTYPE_BYTES, kv_dtype_of
 from servesim.model.from_hf import from_hf
 from servesim.model.parts import KVLayers, WeightPart
 from servesim.model.spec import ModelSpec
 from servesim.model.state_dtype import with_state_dtype
-from servesim.scheduler.sizing import Ask, EngineMemory
-from servesim.scheduler.sizing_rules import engine_memory
-from servesim.units import gib, gib_to_bytes
+from servesim.scheduler.kv_budget import CacheOf, EngineBudget
+from servesim.scheduler.sizing import EngineMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,9 @@ class Sizing:
         weights: of one GPU, by part, without a drafter's.
         caches: of all layers on one rank, those of a drafter included.
         draft: what a drafter adds.
-        settings: of the cache, measured and derived terms filled in.
+        settings: of the cache, measured terms filled in.
         measured: names of the terms that were given.
-        engine: how the engine divides memory.
-        budget: blocks and the terms they come from.
+        derived: how the engine divides memory, blocks and the terms they come from.
         max_model_len: longest context, tokens.
         asked: about which requests.
     """
@@ -47,10 +45,19 @@ class Sizing:
     draft: Draft
     settings: KVSettings
     measured: frozenset[str]
-    engine: EngineMemory
-    budget: KVBudget
+    derived: EngineBudget
     max_model_len: int
     asked: Asked
+
+    @property
+    def engine(self) -> EngineMemory:
+        """How the engine divides memory."""
+        return self.derived.engine
+
+    @property
+    def budget(self) -> KVBudget:
+        """Blocks and the terms they come from."""
+        return self.derived.budget
 
     @property
     def start_up(self) -> StartUp:
@@ -58,7 +65,7 @@ class Sizing:
         latent = any(cache.kind == "latent" for cache in self.caches)
         budget = self.budget
         return StartUp(
-            budget.engine_blocks,
+            budget.num_gpu_blocks,
             budget.layout,
             self.max_model_len,
             budget.kv_bytes_per_token,
@@ -69,13 +76,7 @@ class Sizing:
     @property
     def blocks_for_requests(self) -> int:
         """Blocks that requests can hold."""
-        return self.budget.engine_blocks - self.engine.rules.null_block
-
-    @property
-    def blocks_at_start_up(self) -> int:
-        """Blocks that the engine counts on when it looks whether `max_model_len` fits."""
-        rules = self.engine.rules
-        return self.budget.engine_blocks - (rules.null_block and rules.start_up_knows)
+        return self.budget.num_gpu_blocks - self.engine.rules.null_block
 
 
 def sizing_of(cfg: DictConfig) -> Sizing:
@@ -89,68 +90,34 @@ def sizing_of(cfg: DictConfig) -> Sizing:
     model = deployment.model
     longest = cfg.max_model_len or model.max_position_embeddings
     draft = _draft(cfg, deployment)
-    settings, utilization = _settings(cfg)
-    parts = _weights(deployment, cfg.dp)
-    weights = sum(part.rank_bytes for part in parts) + draft.weight_bytes
+    settings: KVSettings = make(cfg, "kv")
     measured = _measured(cfg.size, settings)
-    if "weights_gib" in measured:
-        weights = gib_to_bytes(measured["weights_gib"])
-    ask = Ask(
-        deployment,
-        longest,
-        weights,
-        settings.block_size,
-        settings.enable_prefix_caching,
-        cfg.size.num_speculative_tokens,
-        utilization,
-    )
-    engine = _engine(cfg, ask)
-    sizes = measured if cfg.dp == 1 else {"weights_gib": gib(weights), **measured}
-    settings = _filled(settings, engine, sizes)
-    budget = settings.budget(deployment, longest, engine.rules, draft)
+    parts = model.weight_parts(deployment.dtype, deployment.tp, deployment.dp)
+    settings = _filled(settings, measured)
+    drafts = cfg.size.num_speculative_tokens
+    profile = make(cfg, "scheduler")
+    derived = CacheOf(profile, settings, deployment, longest, draft, drafts).derive()
     return Sizing(
         deployment,
-        cfg.dp,
-        parts,
+        deployment.dp,
+        tuple(part for part in parts if part.loaded),
         (*model.kv_layers(deployment.kv_dtype, deployment.tp), *draft.caches),
         draft,
         settings,
         frozenset(measured),
-        engine,
-        budget,
+        derived,
         longest,
         asked,
     )
 
 
-def _settings(cfg: DictConfig) -> tuple[KVSettings, float | None]:
-    """Of the cache, and the share of memory that was asked for; None leaves it to the engine."""
-    asked = cfg.kv.gpu_memory_utilization
-    if asked is None:
-        cfg.kv.gpu_memory_utilization = 0.9  # a stand-in: `_filled` puts the engine's own
-    settings: KVSettings = make(cfg, "kv")
-    return settings, None if asked is None else settings.gpu_memory_utilization
-
-
 def _deployment(cfg: DictConfig) -> Deployment:
     checks.choice("dtype", cfg.dtype, tuple(DTYPE_BYTES))
-    kv_dtype = cfg.kv_dtype
-    if kv_dtype is None:
-        kv_dtype = cfg.dtype if cfg.dtype in KV_DTYPES else "bf16"
+    kv_dtype = kv_dtype_of(cfg.kv_dtype, cfg.dtype)
     model = _model(cfg)
     if cfg.size.mamba_ssm_cache_dtype is not None:
         model = with_state_dtype(model, cfg.size.mamba_ssm_cache_dtype)
-    return Deployment(model, make(cfg, "hardware"), cfg.tp, cfg.dtype, kv_dtype)
-
-
-def _weights(deployment: Deployment, dp: int) -> tuple[WeightPart, ...]:
-    """What is loaded on one GPU; experts are split over all ranks (vLLM `-dp` with `-ep`)."""
-    model, dtype, tp = deployment.model, deployment.dtype, deployment.tp
-    own = [part for part in model.weight_parts(dtype, tp) if part.loaded]
-    if dp == 1:
-        return tuple(own)
-    shared = {part.name: part for part in model.weight_parts(dtype, tp * dp)}
-    return tuple(shared[part.name] if part.name == "experts" else part for part in own)
+    return Deployment(model, make(cfg, "hardware"), cfg.tp, cfg.dtype, kv_dtype, dp=cfg.dp)
 
 
 def _model(cfg: DictConfig) -> ModelSpec:
@@ -187,14 +154,6 @@ def _draft(cfg: DictConfig, deployment: Deployment) -> Draft:
     return Draft(weights, (*caches, whole[0]._replace(num_layers=layers)))
 
 
-def _engine(cfg: DictConfig, ask: Ask) -> EngineMemory:
-    profile = make(cfg, "scheduler")
-    try:
-        return engine_memory(profile, ask)
-    except SettingError as error:
-        raise error.within("scheduler") from None
-
-
 def _measured(size: DictConfig, settings: KVSettings) -> dict[str, float]:
     """Terms that were given, in `size:` or where a simulation has them.
 
@@ -212,11 +171,13 @@ def _measured(size: DictConfig, settings: KVSettings) -> dict[str, float]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _filled(settings: KVSettings, engine: EngineMemory, sizes: Mapping[str, float]) -> KVSettings:
-    """Settings with the engine's terms, those that were measured instead of the derived ones."""
-    terms: dict[str, float] = {}
-    if settings.reserve_gib is None or any(name in sizes for name in TERMS):
-        derived = engine.non_torch_bytes, engine.activation_bytes, engine.graph_bytes
-        terms = dict(zip(TERMS, map(gib, derived), strict=True))
-    terms = {"gpu_memory_utilization": engine.utilization, **terms, **sizes}
-    return replace(settings, **terms)  # type: ignore[arg-type]
+def _filled(settings: KVSettings, sizes: dict[str, float]) -> KVSettings:
+    """Settings with the terms that were measured.
+
+    Raises:
+        SettingError: they do not go together.
+    """
+    try:
+        return replace(settings, **sizes)  # type: ignore[arg-type]
+    except SettingError as error:
+        raise error.within("kv") from None

@@ -25,13 +25,12 @@ def warnings_of(sizing: Sizing) -> list[str]:
 
 def starts(sizing: Sizing) -> bool:
     """Whether one request of `max_model_len` fits, without which vLLM refuses to start."""
-    needed = sizing.budget.layout.blocks_per_request(sizing.max_model_len)
-    return needed <= sizing.blocks_at_start_up
+    return sizing.derived.holds(sizing.max_model_len)
 
 
 def largest_context(sizing: Sizing) -> int:
     """Tokens of the longest request that fits alone, whatever the model's own limit."""
-    layout, blocks = sizing.budget.layout, sizing.blocks_at_start_up
+    layout, blocks = sizing.budget.layout, sizing.derived.blocks_at_start_up
     most = max(blocks * max(g.block_size for g in layout.groups), sizing.max_model_len)
     return layout.longest(blocks, most)
 
@@ -46,7 +45,7 @@ def _start(sizing: Sizing) -> Iterator[str]:
     nearest = f"max_model_len={largest}" if largest else "none"
     yield (
         f"{end}: one request of max_model_len {sizing.max_model_len} takes {needed} blocks and "
-        f"{sizing.blocks_at_start_up} are there; the largest that fits: {nearest}"
+        f"{sizing.derived.blocks_at_start_up} are there; the largest that fits: {nearest}"
     )
 
 
@@ -88,12 +87,12 @@ def _cache_too_large(sizing: Sizing) -> Iterator[str]:
     budget, gpu = sizing.budget, sizing.deployment.gpu
     cache = budget.kv_cache_bytes
     if budget.given:
-        cache = budget.engine_blocks * budget.layout.block_bytes
+        cache = budget.num_gpu_blocks * budget.layout.block_bytes
     left = budget.usable_bytes - budget.weight_bytes
     if cache <= left:
         return
     what = "kv.num_gpu_blocks" if budget.given else "size.kv_cache_gib"
-    value = budget.engine_blocks if budget.given else f"{gib(cache):g}"
+    value = budget.num_gpu_blocks if budget.given else f"{gib(cache):g}"
     share = (cache + budget.weight_bytes) / budget.memory_bytes
     reasons = []
     if share <= 1:
@@ -109,7 +108,7 @@ def _cache_too_large(sizing: Sizing) -> Iterator[str]:
     reasons.append("a figure summed over several GPUs, where one is meant")
     yield (
         f"{what}={value} contradicts the rest: memory {gib(budget.memory_bytes):.2f} GiB of "
-        f"{gpu.name} × {sizing.settings.gpu_memory_utilization:g} − weights "
+        f"{gpu.name} × {sizing.engine.utilization:g} − weights "
         f"{gib(budget.weight_bytes):.2f} leaves {gib(left):.2f} GiB for a cache of "
         f"{gib(cache):.2f} GiB; what would explain it: {', or '.join(reasons)}"
     )
@@ -120,10 +119,10 @@ def _blocks_against_bytes(sizing: Sizing) -> Iterator[str]:
     budget = sizing.budget
     if not budget.given or "kv_cache_gib" not in sizing.measured:
         return
-    implied = budget.kv_cache_bytes / budget.engine_blocks
+    implied = budget.kv_cache_bytes / budget.num_gpu_blocks
     yield from _other_layout(
         sizing,
-        f"kv.num_gpu_blocks={budget.engine_blocks} and "
+        f"kv.num_gpu_blocks={budget.num_gpu_blocks} and "
         f"size.kv_cache_gib={gib(budget.kv_cache_bytes):g} give {implied:,.0f} bytes per block",
         implied / budget.layout.block_bytes,
         f"{budget.layout.block_bytes:,}",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from servesim.kv.groups import KVLayout
 from servesim.units import gib, gib_to_bytes
 
+ONE_GROUP = "vllm-0.11"  # style whose tokens are those of one group of layers
 V0_SWAP_GIB = 4.0  # swap_space, of which V0 makes its CPU blocks
 _TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp8": "torch.float8_e4m3fn"}
 
@@ -54,7 +55,7 @@ def logged(style: str, start: StartUp) -> tuple[int, float, tuple[str, ...]]:
         tokens = int(start.concurrency * length)
         line = f"GPU KV cache size: {tokens:,} tokens, {_concurrency(start.concurrency, length)}"
         return tokens, start.concurrency, (line,)
-    if style == "vllm-0.11":
+    if style == ONE_GROUP:
         smallest = min(group.block_size for group in layout.groups)
         tokens = start.num_blocks // len(layout.groups) * smallest
         lines = _size(tokens), _concurrency(start.concurrency, length)

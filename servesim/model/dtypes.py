@@ -23,6 +23,32 @@ DTYPE_BYTES: dict[str, float] = {
 }
 FP8_DS_MLA = "fp8_ds_mla"  # fp8 latent, its scales and a bf16 rotary part in a slot (FlashMLA)
 KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4", "q8_0", FP8_DS_MLA)
+# vLLM's names of the same (config/cache.py)
+_KV_SPELLINGS = {
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float": "fp32",
+    "float32": "fp32",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
+
+
+def kv_dtype_of(asked: str | None, dtype: str) -> str:
+    """The format of a KV cache.
+
+    Args:
+        asked: one of `KV_DTYPES` or vLLM's name for it; None is `dtype`, or bf16 where no cache
+            has that format; "auto" is vLLM's rule: that of the activations, so never a narrower
+            one.
+        dtype: of the weights.
+    """
+    if asked is None:
+        return dtype if dtype in KV_DTYPES else "bf16"
+    if asked == "auto":
+        return dtype if dtype in ("fp32", "bf16", "fp16") else "bf16"
+    return _KV_SPELLINGS.get(asked, asked)
 
 
 def bytes_of(elements: int, per_element: float | Fraction) -> int:

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -109,11 +110,24 @@ def _load(path: Path) -> dict[str, Any]:
         raise ModelConfigError(str(path), reason)
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, absurd nesting or digits
-        raise ModelConfigError(str(path), f"is not JSON: {error!s:.120}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelConfigError(str(path), f"is not JSON: {_why(error)}") from error
     if not isinstance(keys, dict):
         raise ModelConfigError(str(path), f"holds a JSON {type(keys).__name__}, not an object")
     return keys
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a JSON text."""
+    if isinstance(error, json.JSONDecodeError):
+        if error.doc.startswith("\ufeff"):
+            return "it begins with a byte-order mark; save it as UTF-8 without one"
+        return f"{error!s:.120}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return f"a whole number has more than {sys.get_int_max_str_digits():,} digits"
 
 
 def _model(file: str, keys: Mapping[str, Any], name: str) -> ModelSpec:

@@ -109,3 +109,18 @@ class MoE:
     def missed_by_one_token(self) -> float:
         """Chance that a token does not reach a given expert, routed uniformly."""
         return 1 - self.experts_per_token / self.num_experts
+
+    def expected_active(self, tokens: int) -> float:
+        """Distinct routed experts that `tokens` tokens reach, routed uniformly."""
+        return self.num_experts * (1 - power(self.missed_by_one_token, tokens))
+
+
+def power(base: float, exponent: int) -> float:
+    """By squaring, as `**` calls `pow`, whose last bit differs between machines."""
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result

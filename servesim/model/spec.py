@@ -141,11 +141,14 @@ class ModelSpec:
         0 for a dense model; the mean where MoE layers differ.
         """
         moes = [m for layer in self.all_layers if layer.mlp and (m := layer.mlp.experts)]
-        reached = (m.num_experts * (1 - m.missed_by_one_token**tokens) for m in moes)
+        reached = (m.expected_active(tokens) for m in moes)
         return sum(reached) / len(moes) if moes else 0.0
 
-    def weight_parts(self, dtype: str, tp: int = 1) -> tuple[WeightPart, ...]:
+    def weight_parts(self, dtype: str, tp: int = 1, dp: int = 1) -> tuple[WeightPart, ...]:
         """The weights by part, in the order of the forward pass.
+
+        Routed experts are split over all `tp` · `dp` ranks, the rest over `tp` (vLLM `-dp` with
+        `-ep`).
 
         `dtype` is that of every weight, or, of a quantised checkpoint, of those that it leaves
         unquantised (its own 16-bit type where `dtype` is narrower).
@@ -155,12 +158,13 @@ class ModelSpec:
             if weights.parameters:
                 sums = totals.setdefault(weights.part, [0, 0])
                 sums[0] += weights.parameters
-                sums[1] += self._rank_bytes(index, weights, dtype, tp)
+                ranks = tp * dp if weights.part == "experts" else tp
+                sums[1] += self._rank_bytes(index, weights, dtype, ranks)
         return tuple(WeightPart(p, n, b, loaded=p != "mtp") for p, (n, b) in totals.items())
 
-    def weight_bytes(self, dtype: str, tp: int = 1) -> int:
-        """Bytes of weights on one of `tp` ranks, multi-token prediction not included."""
-        return sum(part.rank_bytes for part in self.weight_parts(dtype, tp) if part.loaded)
+    def weight_bytes(self, dtype: str, tp: int = 1, dp: int = 1) -> int:
+        """Bytes of weights on one of `tp` · `dp` ranks, multi-token prediction not included."""
+        return sum(part.rank_bytes for part in self.weight_parts(dtype, tp, dp) if part.loaded)
 
     def splits_over(self, tp: int) -> bool:
         """Whether `tp` ranks share every layer evenly, each KV head whole."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from servesim.deployment import Deployment
+from servesim.kv.budget import Needs
 from servesim.kv.groups import CacheRules
 from servesim.policies.order.fcfs import Fcfs
 from servesim.scheduler.base import CacheSize, EngineSetup
@@ -64,3 +65,10 @@ class EngineMemory:
     max_num_seqs: int
     rules: CacheRules
     notes: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> Needs:
+        """The terms of the budget."""
+        return Needs(
+            self.utilization, self.non_torch_bytes, self.activation_bytes, self.graph_bytes
+        )

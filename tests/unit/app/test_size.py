@@ -81,33 +81,25 @@ def test_one_reserve_for_the_three_terms():
     assert row["reserve_gib"] == 3
 
 
-def test_a_simulation_has_the_same_blocks():
-    """Both ask `KVSettings.budget`; the simulation's default for the terms is one reserve."""
-    chosen = ("model=llama3.1_8b", "hardware=h100_sxm", "cost=roofline")
-    simulated = setup_from(*chosen).budget().num_gpu_blocks
-    assert size(*BASE, "kv.reserve_gib=3")["num_gpu_blocks"] == simulated
-    row = size(*BASE)
-    given = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
-    assert setup_from(*chosen, given).budget().kv_cache_tokens == (row["num_gpu_blocks"] - 1) * 16
-    terms = [f"kv.{t}={row[t]}" for t in ("non_torch_gib", "activation_gib", "cuda_graph_gib")]
-    assert setup_from(*chosen, *terms).budget().num_gpu_blocks == row["num_gpu_blocks"]
+def test_a_reserve_and_a_measured_term_do_not_go_together():
+    for where in ("size", "kv"):
+        with pytest.raises(ServesimError) as error:
+            size(*BASE, "kv.reserve_gib=3", f"{where}.activation_gib=1")
+        assert str(error.value) == (
+            "kv.reserve_gib=3: stands for non_torch_gib, activation_gib, cuda_graph_gib together, "
+            "and activation_gib is given, too; nearest: null"
+        )
 
 
-@pytest.mark.parametrize("scheduler", ["sglang", "hf", "vllm_v0"])
-def test_a_simulation_is_told_the_blocks_of_an_engine_without_a_null_block(scheduler):
+@pytest.mark.parametrize("scheduler", ["sglang", "hf", "vllm_v0", "vllm_v1"])
+def test_a_simulation_can_be_told_the_blocks(scheduler):
+    """To a block of `kv.block_size`, where the engine has pages of another size."""
     row = size(*BASE, f"scheduler={scheduler}")
-    blocks = row["simulated_num_gpu_blocks"]
-    assert 0 <= row["kv_cache_tokens"] - (blocks - 1) * 16 < 16
-
-
-def test_a_simulation_of_a_model_with_groups_holds_the_logged_tokens():
-    chosen = ("model=qwen3.6_27b", "hardware=h100_sxm", "max_model_len=32768")
-    row = size(*chosen, "kv.reserve_gib=3")
-    budget = setup_from(*chosen, "cost=roofline").budget()
-    assert budget.engine_blocks == row["num_gpu_blocks"]
-    assert budget.block_size == row["block_size"] == 784
-    assert 0 <= row["kv_cache_tokens"] - budget.kv_cache_tokens < 784
-    assert "groups of layers share" in budget.describe()
+    given = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
+    told = setup_from(*BASE, f"scheduler={scheduler}", "cost=roofline", given).budget()
+    derived = setup_from(*BASE, f"scheduler={scheduler}", "cost=roofline").budget()
+    assert derived.num_gpu_blocks == row["num_gpu_blocks"]
+    assert 0 <= derived.kv_cache_tokens - told.kv_cache_tokens < max(16, told.block_size)
 
 
 def test_a_published_configuration_is_read(tmp_path):
@@ -245,8 +237,9 @@ def test_a_context_beyond_the_models():
     assert "beyond the model's max_position_embeddings 131072" in warning
 
 
-def test_no_room_is_an_error_with_the_nearest_tp():
-    with pytest.raises(CapacityError, match=r"needs 131.42 GiB of weights.*nearest: tp=2"):
+def test_no_room_is_an_error_that_names_the_terms():
+    text = r"needs 131.42 GiB of weights and non_torch_gib=0.5, activation_gib=1.712, cuda_graph_"
+    with pytest.raises(CapacityError, match=text):
         size("model=llama3.1_70b", "hardware=h100_sxm")
 
 
@@ -381,31 +374,100 @@ def test_requests_beyond_the_context_are_noted():
     )
 
 
+def test_what_a_release_logs_of_windows_is_explained():
+    chosen = ("model=gemma3_27b", "hardware=h100_sxm", "max_model_len=32768")
+    old, new = size(*chosen, "scheduler=vllm_v1_0.15"), size(*chosen)
+    groups = len(old["kv_groups"])
+    (note,) = [n for n in old["notes"] if n.startswith("this release logs the tokens of one of")]
+    assert f"one of {groups} groups, blocks / {groups} × block size" in note
+    assert old["kv_cache_tokens"] == old["num_gpu_blocks"] // groups * 16
+    tokens = int(old["max_concurrency"] * 32768) // 16 * 16
+    assert f"fill the same blocks with {tokens:,} tokens" in note
+    assert not any("this release" in n for n in new["notes"])
+    assert not any("this release" in n for n in size(*BASE, "scheduler=vllm_v1_0.15")["notes"])
+
+
+@pytest.mark.parametrize(
+    ("spelling", "kv_dtype"),
+    [
+        ("auto", "bf16"),
+        ("bfloat16", "bf16"),
+        ("float16", "fp16"),
+        ("half", "fp16"),
+        ("fp8_e4m3", "fp8"),
+        ("null", "bf16"),
+    ],
+)
+def test_names_of_vllm_for_the_cache_format(spelling, kv_dtype):
+    row = size(*BASE, f"kv_dtype={spelling}")
+    assert row["kv_dtype"] == kv_dtype
+    assert row["num_gpu_blocks"] == size(*BASE, f"kv_dtype={kv_dtype}")["num_gpu_blocks"]
+    simulated = setup_from(*BASE, "cost=roofline", f"kv_dtype={spelling}").deployment
+    assert simulated.kv_dtype == kv_dtype
+
+
+@pytest.mark.parametrize(("kv_dtype", "expected"), [("null", "fp8"), ("auto", "bf16")])
+def test_an_automatic_cache_is_never_narrower_than_activations(kv_dtype, expected):
+    assert size(*BASE, "dtype=fp8", f"kv_dtype={kv_dtype}")["kv_dtype"] == expected
+    assert size(*BASE, "dtype=int4", f"kv_dtype={kv_dtype}")["kv_dtype"] == ("bf16")
+
+
+# --- what would fit ---
+
+
+def refused(*chosen):
+    with pytest.raises(CapacityError) as error:
+        size(*chosen)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "nearest"),
+    [
+        # a rank of 24 GB less 22.4 of weights leaves nothing for the buffers of the collectives
+        ("qwen3_32b", "rtx_4090", "tp=4"),
+        ("llama3.1_70b", "h100_sxm", "tp=4"),  # with two, 131,072 tokens do not fit
+        ("llama3.1_405b", "h200_sxm", "tp=8"),
+    ],
+)
+def test_the_nearest_number_of_ranks_starts(model, hardware, nearest):
+    chosen = (f"model={model}", f"hardware={hardware}")
+    assert refused(*chosen).endswith(f"; nearest: {nearest}")
+    assert size(*chosen, nearest)["starts"]
+    fewer = f"tp={int(nearest.removeprefix('tp=')) // 2}"
+    try:
+        starts = size(*chosen, fewer)["starts"]
+    except CapacityError:
+        starts = False
+    assert not starts
+
+
+def test_the_nearest_context_where_an_engine_keeps_memory_for_it():
+    chosen = ("model=llama3.1_8b", "hardware=rtx_4090", "scheduler=orca")
+    nearest = refused(*chosen).rpartition("; nearest: ")[2]
+    assert nearest.startswith("max_model_len=")
+    assert size(*chosen, nearest)["starts"]
+    simulated = setup_from(*chosen, "cost=roofline", nearest)
+    assert simulated.budget().kv_cache_tokens >= simulated.max_model_len
+
+
+@pytest.mark.parametrize("spoilt", ["size.non_torch_gib=100", "gpu_memory_utilization=0.01"])
+def test_nothing_is_offered_that_would_not_help(spoilt):
+    assert "nearest" not in refused(*BASE, spoilt)
+
+
 @pytest.mark.parametrize(
     "chosen",
     [
-        ("model=llama3.1_8b", "hardware=h100_sxm"),
-        ("model=llama3.1_8b", "hardware=a100_80gb_sxm", "scheduler=vllm_v1_0.11"),
-        ("model=mistral_7b_v0.1", "hardware=l4", "kv_dtype=fp8"),  # 2,048 tokens per step
-        ("model=gemma3_27b", "hardware=h100_sxm", "scheduler=vllm_v1_0.15"),
+        ("model=llama3.1_8b", "scheduler=hf"),  # pages of 256 tokens
+        ("model=gemma3_27b", "max_model_len=32768"),
     ],
 )
-def test_a_simulation_with_the_same_terms_has_the_same_blocks(chosen):
-    row = size(*chosen)
-    names = ("non_torch_gib", "activation_gib", "cuda_graph_gib", "gpu_memory_utilization")
-    terms = [f"kv.{name}={row[name]!r}" for name in names]
-    derived = setup_from(*chosen, "cost=roofline", *terms).budget()
-    blocks = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
-    given = setup_from(*chosen, "cost=roofline", blocks).budget()
-    assert derived.engine_blocks == given.engine_blocks == row["num_gpu_blocks"]
-    tokens = int(row["max_concurrency"] * row["max_model_len"]) // 16 * 16
-    assert derived.kv_cache_tokens == given.kv_cache_tokens
-    assert tokens - 16 <= derived.kv_cache_tokens <= tokens
-
-
-def test_pages_of_one_token_that_groups_share_are_simulated_in_blocks():
-    chosen = ("model=gpt_oss_120b", "hardware=h100_sxm", "scheduler=sglang")
-    row = size(*chosen)
-    blocks = f"kv.num_gpu_blocks={row['simulated_num_gpu_blocks']}"
-    tokens = setup_from(*chosen, "cost=roofline", blocks).budget().kv_cache_tokens
-    assert tokens == pytest.approx(row["kv_cache_tokens"], rel=0.001)
+def test_the_nearest_number_of_blocks(chosen):
+    chosen = (*chosen, "hardware=h200_sxm")
+    text, _, nearest = refused(*chosen, "kv.num_gpu_blocks=2").rpartition("; nearest: ")
+    assert text.startswith("kv.num_gpu_blocks=2: hold less than ")
+    with pytest.raises(CapacityError):
+        size(*chosen, f"kv.num_gpu_blocks={int(nearest) - 1}")
+    simulated = setup_from(*chosen, "cost=roofline", f"kv.num_gpu_blocks={nearest}").budget()
+    assert simulated.kv_cache_tokens == simulated.block_size

@@ -94,8 +94,8 @@ def test_blocks_of_16(scheduler):
 def test_a_kv_head_that_ranks_share_is_on_each_of_them():
     """vllm#21348: Qwen3-235B-A22B-FP8 on 4 ranks; SGLang's tokens are exact, vLLM's to 1.2 %."""
     model = ("model=qwen3_235b_a22b_fp8", "hardware=h100_sxm", "tp=4")
-    tokens = "kv.num_gpu_blocks=367404"
-    sglang = size(*model, "scheduler=sglang", tokens, "gpu_memory_utilization=0.95")
+    tokens = ("kv.num_gpu_blocks=367404", "kv.block_size=1")
+    sglang = size(*model, "scheduler=sglang", *tokens, "gpu_memory_utilization=0.95")
     assert sglang["kv_bytes_per_token"] == 48_128
     assert sglang["kv_cache_gib"] / 2 == pytest.approx(8.234, abs=0.0005)
     assert "#tokens: 367404, K size: 8.23 GB, V size: 8.23 GB" in sglang["engine_log"]
@@ -132,7 +132,7 @@ def test_a_latent_is_on_every_rank(tp):
     """sglang#13466: Kimi-K2, 8,050 tokens are 0.53 GB however many ranks there are."""
     row = size(
         *("model=kimi_k2", "hardware=mi325x", f"tp={tp}", "dtype=fp8", "kv_dtype=bf16"),
-        *("scheduler=sglang", "kv.num_gpu_blocks=8050", "max_model_len=8000"),
+        *("scheduler=sglang", "kv.num_gpu_blocks=8050", "kv.block_size=1", "max_model_len=8000"),
     )
     assert row["kv_bytes_per_token"] == 61 * 576 * 2
     assert row["kv_cache_gib"] == pytest.approx(0.527, abs=0.0005)

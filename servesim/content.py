@@ -89,6 +89,59 @@ class SharedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class Inherited:
+    """A session's turn: it begins with tokens of its previous turn, the rest is its own.
+
+    Tokens are named by the turn that first had them at their place. A turn that has them in
+    common with that one has all tokens before in common, too.
+
+    Attributes:
+        spans: (turn's request number, end): the tokens up to `end`, and from the end of the span
+            before, are that turn's. The request's own tokens, after the last, are not listed.
+        passed_on: how many leading tokens the next turn begins with.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    passed_on: int = 0
+
+    @classmethod
+    def of(
+        cls, previous: "Inherited | None", rid: int, shared_tokens: int, passed_on: int
+    ) -> "Inherited":
+        """Turn `rid`, which begins with `shared_tokens` tokens of the turn `rid − 1` before it."""
+        spans: list[tuple[int, int]] = []
+        begin = 0
+        for owner, end in (*(previous.spans if previous else ()), (rid - 1, shared_tokens)):
+            if begin < shared_tokens and begin < end:
+                begin = min(end, shared_tokens)
+                spans.append((owner, begin))
+        return cls(tuple(spans), passed_on)
+
+    def block_keys(self, rid: int, first: int, last: int, block_size: int) -> list[Hashable]:
+        """Keys of the turn that first had the block's last token there."""
+        keys: list[Hashable] = []
+        for owner, end in (*self.spans, (rid, last * block_size)):
+            known = min(last, end // block_size)
+            begin = first + len(keys)
+            keys += _own(owner, begin, known)
+        return keys
+
+    def shareable_blocks(self, block_size: int) -> int:
+        """Those that the turn before has, or the turn after."""
+        inherited = self.spans[-1][1] if self.spans else 0
+        return max(inherited, self.passed_on) // block_size
+
+    def token_runs(self, rid: int, num_tokens: int) -> tuple[TokenRun, ...]:
+        """A run per turn that the tokens come from."""
+        runs: list[TokenRun] = []
+        begin = 0
+        for owner, end in (*self.spans, (rid, num_tokens)):
+            runs += _own_run(owner, begin, min(end, num_tokens))
+            begin = min(end, num_tokens)
+        return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True)
 class TraceBlocks:
     """Chained block ids from a trace: id i stands for all tokens through its i-th block.
 

@@ -124,6 +124,24 @@ class Decodes(NamedTuple):
 NO_DECODES = Decodes(0, 0, 0)
 
 
+class RankedDecodes(Decodes):
+    """The decodes of all data-parallel ranks together, which `ranks` has one by one."""
+
+    ranks: tuple[Decodes, ...]
+
+    @classmethod
+    def of(cls, ranks: tuple[Decodes, ...]) -> "RankedDecodes":
+        """The sums, and the longest of all."""
+        seqs, contexts, longest = zip(*ranks, strict=True)
+        together = cls(sum(seqs), sum(contexts), max(longest))
+        together.ranks = ranks
+        return together
+
+    def later(self, steps: int) -> "RankedDecodes":
+        """The same requests some steps on."""
+        return self.of(tuple(r.later(steps) if r.seqs else r for r in self.ranks))
+
+
 class StepPlan(NamedTuple):
     """One forward pass: what the scheduler decided, in the engine's order.
 
@@ -134,6 +152,9 @@ class StepPlan(NamedTuple):
         admitted: requests that left the waiting queue.
         preempted: requests that lost their blocks, in the order in which they did.
         recomputed: (rid, tokens) for work on tokens whose KV a preemption had thrown away.
+        padded_to: tokens that each request counts as; 0 for its own.
+        ranks: the plans of data-parallel ranks in lock-step, of which this is the sum; empty for
+            an engine of one rank.
     """
 
     work: tuple[Work, ...]
@@ -143,6 +164,7 @@ class StepPlan(NamedTuple):
     decodes: Decodes = NO_DECODES
     left_group: tuple[tuple[int, int], ...] = ()
     padded_to: int = 0
+    ranks: tuple["StepPlan", ...] = ()
 
     @property
     def num_seqs(self) -> int:
@@ -163,6 +185,12 @@ class StepPlan(NamedTuple):
             return self
         work = tuple(work._replace(num_tokens=self.padded_to) for work in self.work)
         return self._replace(work=work, padded_to=0)
+
+    def by_rank(self) -> "tuple[StepPlan, ...]":
+        """What each data-parallel rank does."""
+        if not self.ranks and isinstance(self.decodes, RankedDecodes):
+            return tuple(StepPlan((), decodes=decodes) for decodes in self.decodes.ranks)
+        return self.ranks or (self,)
 
 
 class Emission(NamedTuple):
@@ -222,7 +250,11 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request as it went; a row of requests.parquet. Times are picoseconds, or None."""
+    """One request as it went; a row of requests.parquet. Times are picoseconds, or None.
+
+    `arrival_ps` is when the client sent it, in a closed loop too; `queued_ps` and `scheduled_ps`
+    are the engine's; the tokens' times are the client's, `front_end.output_s` after the engine's.
+    """
 
     rid: int
     name: str
@@ -244,6 +276,7 @@ class RequestRecord:
     draft_tokens: int
     accepted_tokens: int
     preemptions: int
+    rank: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +336,8 @@ class RunRecord:
         kv_blocks: blocks that requests can hold.
         end_ps: end of the last step, or of the run where it was cut.
         block_size: tokens per block.
+        self_limiting: whether slow service slowed arrivals down, so that nothing says whether
+            the replica kept up.
     """
 
     requests: tuple[RequestRecord, ...]
@@ -313,3 +348,4 @@ class RunRecord:
     kv_blocks: int
     end_ps: int
     block_size: int
+    self_limiting: bool = False

@@ -42,7 +42,6 @@ class PipelinedReplica(Replica):
             return self._step(now)
         if self._has_requests():
             raise RuntimeError(f"scheduler is stuck at {now} ps with requests waiting")
-        self._under_way = None
         return None
 
     def _run(self, now: int, steps: int) -> int:
@@ -62,6 +61,7 @@ class PipelinedReplica(Replica):
         outcome = scheduler.end_run()
         if outcome.finished:
             recorder.ended(outcome)
+            self._arrivals.ended(outcome.finished, now)
 
     def _step(self, now: int) -> int:
         """Start the step planned before, and plan the one behind it."""

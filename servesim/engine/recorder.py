@@ -89,11 +89,6 @@ class Recorder:
         return self._log.totals()
 
     @property
-    def num_seen(self) -> int:
-        """Requests that have reached the engine, rejected ones included."""
-        return len(self._done) + len(self._live)
-
-    @property
     def num_done(self) -> int:
         """Requests that have ended, rejected ones included."""
         return len(self._done)
@@ -206,18 +201,26 @@ class Recorder:
             track.status = "finished"
             self._done.append(track)
 
-    def records(self, not_arrived: tuple[Request, ...] = ()) -> tuple[RequestRecord, ...]:
-        """A record per request of the load, by number, the unfinished ones too."""
+    def records(
+        self, not_arrived: tuple[Request, ...] = (), output_ps: int = 0
+    ) -> tuple[RequestRecord, ...]:
+        """A record per request of the load, by number, the unfinished ones too.
+
+        Args:
+            not_arrived: requests that have not reached the engine.
+            output_ps: from the end of a step until the client has its tokens.
+        """
         never = [_Track(request, None) for request in not_arrived]
         for tracks, reason in ((self._live.values(), "run ended"), (never, "not arrived")):
             for track in tracks:
                 track.reason = reason
         tracks = [*self._done, *self._live.values(), *never]
-        return tuple(map(_record, sorted(tracks, key=lambda track: track.request.rid)))
+        tracks.sort(key=lambda track: track.request.rid)
+        return tuple(_record(track, output_ps) for track in tracks)
 
 
-def _record(track: _Track) -> RequestRecord:
-    request = track.request
+def _record(track: _Track, output_ps: int) -> RequestRecord:
+    request, first_ps, last_ps = track.request, track.first_ps, track.last_ps
     return RequestRecord(
         rid=request.rid,
         name=request.name,
@@ -232,8 +235,8 @@ def _record(track: _Track) -> RequestRecord:
         sent_ps=request.arrival_ps,
         queued_ps=track.queued_ps,
         scheduled_ps=track.scheduled_ps,
-        first_token_ps=track.first_ps,
-        last_token_ps=track.last_ps,
+        first_token_ps=None if first_ps is None else first_ps + output_ps,
+        last_token_ps=None if last_ps is None else last_ps + output_ps,
         cached_tokens=track.cached,
         recomputed_tokens=track.recomputed,
         draft_tokens=track.drafts,

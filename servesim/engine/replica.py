@@ -15,7 +15,7 @@ from simpy import Environment, Event
 from simpy.events import Timeout
 
 from servesim.cost.base import StepTimer
-from servesim.engine.arrivals import NEVER, Arrivals
+from servesim.engine.arrivals import NEVER, Arrivals, ClientArrivals
 from servesim.engine.clock import Arrival
 from servesim.engine.observer import Observer, Progress
 from servesim.engine.recorder import Recorder
@@ -51,13 +51,13 @@ class Replica:
         self._recorder = recorder
         self._observer = observer
         self._admission = admission
-        self._arrivals = _NO_ARRIVALS
+        self._arrivals: Arrivals | ClientArrivals = _NO_ARRIVALS
         self._under_way: Run | Step | None = None
         self._end_ps = NEVER  # of it; NEVER: asleep
         self._event: Event | None = None  # the one waited for; others have lapsed
         self.num_decisions = self._empty_plans = 0
 
-    def serve(self, arrivals: Arrivals) -> None:
+    def serve(self, arrivals: Arrivals | ClientArrivals) -> None:
         """From now on, take these requests in as they arrive."""
         self._arrivals = arrivals
         self._wait(int(self._env.now))
@@ -105,6 +105,9 @@ class Replica:
                 self._receive(request, predicted_tokens, due)
             elif self._end_ps <= due:
                 self._apply(due)
+                while arrivals.next_ps <= due:  # whom the end of a reply made send at once
+                    request, predicted_tokens = arrivals.take()
+                    self._receive(request, predicted_tokens, due)
                 duration_ps = self._begin(due)
                 self._end_ps = NEVER if duration_ps is None else due + duration_ps
             due = self._end_ps
@@ -123,6 +126,7 @@ class Replica:
             reason = self._admission.refuse(request, self._load_now())
         if reason is not None:
             self._recorder.rejected(request, reason)
+            self._arrivals.ended((request.rid,), now)
             return
         self._recorder.queued(request, now)
         plan_may_change = self._scheduler.add(request, predicted_tokens)
@@ -169,6 +173,9 @@ class Replica:
         elif type(under_way) is Step:
             outcome = self._scheduler.update(under_way.plan, _NO_DRAFTS)
             recorder.stepped(under_way, outcome, now)
+            if outcome.finished:
+                self._arrivals.ended(outcome.finished, now)
+        self._under_way = None
         self.num_decisions += 1
         if self._observer is not None and self.num_decisions % _DECISIONS_PER_REPORT == 0:
             self._observer(Progress(now, recorder.num_done, recorder.num_steps))
@@ -179,6 +186,7 @@ class Replica:
         outcome = scheduler.end_run()
         if outcome.finished:
             recorder.ended(outcome)
+            self._arrivals.ended(outcome.finished, now)
 
     def _begin(self, now: int) -> int | None:
         """Decide what comes next; its duration, or None if there is nothing to do."""
@@ -188,7 +196,6 @@ class Replica:
             return self._run(now, steps)
         if scheduler.num_running or scheduler.num_waiting:
             return self._step(now)
-        self._under_way = None
         return None
 
     def _run(self, now: int, steps: int) -> int:

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from simpy import Environment
 
 from servesim.cost.base import StepTimer
-from servesim.engine.arrivals import Arrivals
+from servesim.engine.arrivals import Arrivals, ClientArrivals, OpenLoop
+from servesim.engine.front_end import NO_FRONT_END, FrontEnd
+from servesim.engine.lockstep import replica_for, with_ranks
 from servesim.engine.observer import Observer
-from servesim.engine.pipelined import PipelinedReplica
 from servesim.engine.recorder import Recorder
-from servesim.engine.replica import Replica
 from servesim.errors import SettingError
 from servesim.policies.admission.base import Admission
 from servesim.records import Request, RunRecord
 from servesim.scheduler.base import Scheduler
+from servesim.workload.release import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,24 @@ class RunOptions:
         until_ps: when to stop; what is unfinished then is recorded as unfinished.
         observer: told now and then how far the run has come.
         admission: whom the front end refuses; None refuses nobody.
+        release: how clients wait for replies before they send; None is an open loop.
+        front_end: what lies between the clients and the engine.
     """
 
     keep_steps: bool = False
     until_ps: int | None = None
     observer: Observer | None = None
     admission: Admission | None = None
+    release: Release | None = None
+    front_end: FrontEnd = NO_FRONT_END
 
 
 class Simulation:
     """One run in its three parts: set up, `run`, `record`.
 
     Args:
-        requests: the load, sorted by arrival.
+        requests: the load, sorted by arrival; each at the place of its number where there is a
+            release or a front end.
         predictions: predicted reply tokens, one per request.
         scheduler: fresh, with empty queues.
         timer: cost of a step.
@@ -58,7 +64,7 @@ class Simulation:
         timer: StepTimer,
         options: RunOptions | None = None,
     ) -> None:
-        self._requests, self._scheduler = requests, scheduler
+        self._scheduler = scheduler
         self._options = options or RunOptions()
         if scheduler.num_speculative_tokens:
             drafts = scheduler.num_speculative_tokens
@@ -66,8 +72,7 @@ class Simulation:
             raise SettingError("num_speculative_tokens", drafts, reason)
         self._env = Environment(initial_time=0)
         self._recorder = Recorder(self._options.keep_steps, scheduler.block_size)
-        kind = PipelinedReplica if scheduler.pipeline_depth > 1 else Replica
-        self._replica = kind(
+        self._replica = replica_for(scheduler)(
             self._env,
             scheduler,
             timer,
@@ -75,7 +80,8 @@ class Simulation:
             self._options.observer,
             self._options.admission,
         )
-        self._replica.serve(Arrivals(requests, predictions))
+        self._arrivals = _arrivals(requests, predictions, self._options)
+        self._replica.serve(self._arrivals)
 
     def run(self) -> None:
         """Serve the load, to its end or to `until_ps`."""
@@ -87,19 +93,36 @@ class Simulation:
 
     def record(self) -> RunRecord:
         """What happened."""
-        recorder = self._recorder
-        requests = recorder.records(not_arrived=tuple(self._requests[recorder.num_seen :]))
+        recorder, options = self._recorder, self._options
+        output_ps = options.front_end.output_ps
+        requests = recorder.records(self._arrivals.not_taken(), output_ps)
         finished = all(request.status in ("finished", "rejected") for request in requests)
         return RunRecord(
-            requests=requests,
+            requests=with_ranks(requests, self._scheduler),
             itl_ps=recorder.gaps(),
             totals=replace(recorder.totals, decisions=self._replica.num_decisions),
             steps=tuple(recorder.steps),
             prefix_stats=self._scheduler.prefix_stats,
             kv_blocks=self._scheduler.kv_blocks,
-            end_ps=recorder.last_end_ps if finished else int(self._env.now),
+            end_ps=self._end_ps(output_ps) if finished else int(self._env.now),
             block_size=self._scheduler.block_size,
+            self_limiting=options.release is not None and options.release.self_limiting,
         )
+
+    def _end_ps(self, output_ps: int) -> int:
+        """When the last client has its last token."""
+        last_ps = self._recorder.last_end_ps
+        return last_ps + output_ps if last_ps else 0
+
+
+def _arrivals(
+    requests: Sequence[Request], predictions: Sequence[float], options: RunOptions
+) -> Arrivals | ClientArrivals:
+    release, front_end = options.release, options.front_end
+    if release is None and not front_end.is_there:
+        return Arrivals(requests, predictions)
+    clients = OpenLoop(requests) if release is None else release.begin(requests)
+    return ClientArrivals(requests, predictions, clients, front_end)
 
 
 @contextmanager

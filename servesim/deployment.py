@@ -19,7 +19,10 @@ class Deployment:
         tp: tensor-parallel ranks.
         dtype: of weights and activations.
         kv_dtype: of the KV cache.
-        engine: whose kernels run, e.g. "vllm"; a fitted cost holds for one.
+        engine: whose kernels run, e.g. "vllm"; a measured cost holds for one.
+        overlaps_host: whether the engine plans a step while the one before it runs, so that the
+            host's work is hidden behind the GPU's (by costs that know both apart: kernel tables).
+        dp: data-parallel ranks of `tp` GPUs each, over which routed experts are split.
     """
 
     model: ModelSpec
@@ -28,11 +31,16 @@ class Deployment:
     dtype: str = "bf16"
     kv_dtype: str = "bf16"
     engine: str = "vllm"
+    overlaps_host: bool = False
+    dp: int = 1
 
     def __post_init__(self) -> None:
         checks.whole("tp", self.tp, at_least=1)
+        checks.whole("dp", self.dp, at_least=1)
+        checks.text("engine", self.engine)
         checks.choice("dtype", self.dtype, tuple(DTYPE_BYTES))
         checks.choice("kv_dtype", self.kv_dtype, KV_DTYPES)
+        checks.flag("overlaps_host", self.overlaps_host)
         if not self.model.splits_over(self.tp):
             heads, kv_heads = self.model.num_heads, self.model.num_kv_heads
             raise SettingError(

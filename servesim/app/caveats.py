@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from servesim.cost.base import CostModel
-from servesim.kv.capacity import KVBudget
+from servesim.kv.budget import KVBudget
 from servesim.metrics.base import Value
 from servesim.records import RunRecord
 

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from servesim.app.compose import composed
-from servesim.app.paths import groups
+from servesim.app.paths import conf_dir, groups
 
 _HEAD = """\
 servesim: discrete-event simulation of LLM serving
@@ -33,6 +33,7 @@ _FOOT = "Hydra's own options: servesim --hydra-help"
 # a fitted cost is data below its first level: what was measured, and what came of it
 _DATA = "cost"
 _MOST_VALUES = 8  # a setting of more is a table, too
+_WIDTH = 100  # columns of a line
 
 
 def settings_text(overrides: Sequence[str], root: str) -> str:
@@ -44,10 +45,9 @@ def settings_text(overrides: Sequence[str], root: str) -> str:
 def help_text(overrides: Sequence[str]) -> str:
     """The help under `overrides`."""
     config = OmegaConf.to_container(composed(overrides))
-    options = (f"{group}: {', '.join(names)}" for group, names in groups().items())
     lines = [
         *(_HEAD, "== Groups: group=option =="),
-        *options,
+        *_options(groups()),
         "\n== Settings: setting=value, with their defaults ==",
         *_lines(config),
         f"\n{_FOOT}",
@@ -55,23 +55,46 @@ def help_text(overrides: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def _options(known: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line per group; the folders within one are only counted."""
+    lines = []
+    for group, names in known.items():
+        parent, _, folder = group.rpartition("/")
+        if parent in known:
+            where = conf_dir() / group
+            lines.append(f"{parent}={folder}/NAME: {len(names)} more, the files of {where}")
+        else:
+            lines.append(f"{group}: {', '.join(names)}")
+    return lines
+
+
 def _lines(config: Any) -> list[str]:
-    """The settings as YAML, one a line; large ones are only counted."""
+    """The settings as YAML, a group on a line if it fits there, else a line for each setting."""
     lines = []
     for name, value in config.items():
         if not isinstance(value, Mapping):
             lines.append(f"{name}: {_written(value)}")
             continue
-        lines.append(f"{name}:")
-        for setting, inner in value.items():
-            size = _num_values(inner)
-            if str(setting).startswith("_"):  # _target_ and the like
-                continue
-            if size > _MOST_VALUES or (name == _DATA and isinstance(inner, Mapping)):
-                lines.append(f"  {setting}: … {size} values")
-            else:
-                lines.append(f"  {setting}: {_written(inner)}")
+        # _target_ and the like are no settings
+        inner = {str(k): _inner(name, v) for k, v in value.items() if not str(k).startswith("_")}
+        one = f"{name}: {{{', '.join(f'{k}: {v}' for k, v in inner.items())}}}"
+        lines += [one] if len(one) <= _WIDTH else [f"{name}:", *_indented(inner)]
     return lines
+
+
+def _indented(settings: Mapping[str, str]) -> list[str]:
+    """A line for each setting; options that have none share one."""
+    empty = [name for name, text in settings.items() if text == "{}"]
+    lines = [f"  {name}: {text}" for name, text in settings.items() if name not in empty]
+    return lines + ([f"  {', '.join(empty)}: {{}}"] if empty else [])
+
+
+def _inner(group: str, value: Any) -> str:
+    """A setting of a group; of a large one only its size."""
+    size = _num_values(value)
+    if size > _MOST_VALUES or (group == _DATA and isinstance(value, Mapping)):
+        return f"… {size} values"
+    return _written(value)
 
 
 def _written(value: Any) -> str:

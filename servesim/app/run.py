@@ -1,14 +1,14 @@
 """Carry out one run: load, engine, cost, metrics."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from servesim.app import caveats
+from servesim.app import caveats, intervals, ranks
 from servesim.app.result import Result
 from servesim.app.setup import Setup
 from servesim.engine.observer import Observer
 from servesim.engine.simulation import RunOptions, Simulation
 from servesim.errors import SettingError, TraceError
-from servesim.kv.capacity import KVBudget
+from servesim.kv.budget import KVBudget
 from servesim.metrics.base import Value, needs_steps
 from servesim.records import RunRecord
 from servesim.scheduler.base import EngineSetup
@@ -37,14 +37,18 @@ def execute(
     engine = setup.engine(budget)
     until = None if setup.until_s is None else seconds_to_ps(setup.until_s)
     recorded = keep_steps or any(map(needs_steps, setup.metrics.values()))
-    options = RunOptions(recorded, until, observer, setup.admission)
+    options = RunOptions(recorded, until, observer, setup.admission, load.release, setup.front_end)
     record = _simulated(setup, load, engine, options)
     mismatch = setup.cost.mismatch(setup.deployment)
     axes = caveats.axes_outside(record, setup.cost)
-    row = _row(setup, load, record, budget) | {
-        "outside_fit": axes or None,
-        "cost_mismatch": mismatch or None,
-    }
+    row = (
+        _row(setup, load, record, budget)
+        | _bounds(setup, record)
+        | {
+            "outside_fit": axes or None,
+            "cost_mismatch": mismatch or None,
+        }
+    )
     warnings = [
         *caveats.too_small(engine.max_model_len, budget),
         *caveats.mismatched(mismatch),
@@ -59,10 +63,10 @@ def execute(
 
 
 def _simulated(setup: Setup, load: Load, engine: EngineSetup, options: RunOptions) -> RunRecord:
-    timer = setup.cost.bind(setup.deployment)
+    timer = ranks.timer_of(setup)
     predictions = [setup.predictor.predict(request, setup.seed) for request in load.requests]
     try:
-        scheduler = setup.profile.start(engine, setup.stepwise)
+        scheduler = ranks.scheduler_of(setup, engine)
         simulation = Simulation(load.requests, predictions, scheduler, timer, options)
     except SettingError as error:
         raise error.within("scheduler") from None
@@ -85,13 +89,26 @@ def _row(setup: Setup, load: Load, record: RunRecord, budget: KVBudget) -> dict[
     }
 
 
+def _bounds(setup: Setup, record: RunRecord) -> dict[str, Value]:
+    """Intervals of the metrics, where they are asked for."""
+    if not setup.intervals.replications:
+        return {}
+    columns = [column for metric in setup.metrics.values() for column in metric.measure(record)]
+    return intervals.bounds(setup, columns, lambda other: execute(other).summary)
+
+
 def _identity(setup: Setup) -> dict[str, Value]:
     """The columns that say which run a row is."""
     labels = {name.rpartition("/")[2]: label for name, label in setup.labels.items()}
     rate = getattr(setup.workload, "rate_rps", None)
     keys = ("model", "hardware", "cost", "workload", "scheduler", "order", "victim", "admission")
     row: dict[str, Value] = {key: labels.get(key) for key in keys}
-    return {**row, "tp": setup.deployment.tp, "rate_rps": rate, "seed": setup.seed}
+    row |= {"tp": setup.deployment.tp, "rate_rps": rate, "seed": setup.seed}
+    row |= ranks.columns(setup)
+    if not setup.front_end.is_there:
+        return row
+    delays = {f"front_end_{name}": delay for name, delay in asdict(setup.front_end).items()}
+    return {**row, "front_end": labels.get("front_end"), **delays}
 
 
 def _notes(setup: Setup, load: Load, budget: KVBudget, engine: EngineSetup) -> list[str]:
@@ -99,7 +116,10 @@ def _notes(setup: Setup, load: Load, budget: KVBudget, engine: EngineSetup) -> l
     return [
         setup.profile.describe(engine),
         budget.describe(),
+        *ranks.notes(setup),
         setup.cost.describe(),
+        *([setup.front_end.describe()] if setup.front_end.is_there else []),
         *load.notes,
+        *([intervals.note(setup.intervals)] if setup.intervals.replications else []),
         f"predicted reply lengths, for orders that use them: {setup.predictor.describe()}",
     ]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -10,21 +10,24 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from servesim import checks
+from servesim.app.interval_settings import Intervals, intervals_of
 from servesim.app.paths import groups
 from servesim.cost.base import CostModel
 from servesim.deployment import Deployment
+from servesim.engine.front_end import FrontEnd
 from servesim.errors import ServesimError, SettingError, UnknownChoiceError, nearest
-from servesim.kv.capacity import KVBudget, KVSettings
-from servesim.kv.groups import CacheRules
+from servesim.kv.budget import KVBudget
+from servesim.kv.capacity import KVSettings
 from servesim.metrics.base import Metric
+from servesim.model.dtypes import kv_dtype_of
 from servesim.model.spec import ModelSpec
 from servesim.policies.admission.base import Admission
 from servesim.policies.order.base import Order
 from servesim.policies.predictor.base import Predictor
+from servesim.policies.routing.base import Routing
 from servesim.policies.victim.base import Victim
 from servesim.scheduler.base import CacheSize, EngineSetup, Profile
-from servesim.scheduler.sizing import Ask
-from servesim.scheduler.sizing_rules import engine_memory
+from servesim.scheduler.kv_budget import CacheOf
 from servesim.units import seconds_to_ps
 from servesim.workload.base import Workload
 
@@ -36,16 +39,20 @@ SETTINGS = (
     "scheduler",
     "kv",
     "policies",
+    "front_end",
     "metrics",
     "output",
     "experiment",
     "seed",
     "tp",
+    "dp",
+    "engine",
     "dtype",
     "kv_dtype",
     "max_model_len",
     "until_s",
     "stepwise",
+    "intervals",
     "objective",
     "hydra",
 )
@@ -58,9 +65,12 @@ class Setup:
     Attributes:
         victim: who is preempted; None leaves it to the engine.
         admission: whom the front end refuses; None refuses nobody.
+        routing: which data-parallel rank a request is sent to.
+        front_end: delays between the clients and the engine.
         labels: chosen option of each config group, e.g. {"policies/order": "fcfs"}.
         until_s: when to cut the run, seconds; None runs to the end.
         stepwise: look at every step instead of skipping those in which nothing is decided.
+        intervals: whether the metrics are reported with intervals.
     """
 
     seed: int
@@ -71,35 +81,24 @@ class Setup:
     predictor: Predictor
     victim: Victim | None
     admission: Admission | None
+    routing: Routing
+    front_end: FrontEnd
     workload: Workload
     cost: CostModel
     metrics: Mapping[str, Metric]
     max_model_len: int | None
     until_s: float | None
     stepwise: bool
+    intervals: Intervals
     labels: Mapping[str, str]
 
     def budget(self) -> KVBudget:
-        """KV blocks and the terms they come from.
+        """KV blocks and the terms they come from, as `servesim size` derives them.
 
         Raises:
-            ServesimError: no block is left, or the engine has no layout for its settings.
+            ServesimError: no block is left, or the engine has no limits for its settings.
         """
-        budget = self.kv.budget(self.deployment, self.max_model_len)
-        if budget.layout.uniform:
-            return budget
-        return self.kv.budget(self.deployment, self.max_model_len, self._cache_rules())
-
-    def _cache_rules(self) -> CacheRules:
-        """The engine's, on which it depends what a window or a state takes of the blocks."""
-        longest = self.max_model_len or self.deployment.model.max_position_embeddings
-        block_size, caching = self.kv.block_size, self.kv.enable_prefix_caching
-        ask = Ask(self.deployment, longest, 0, block_size, caching)
-        try:
-            rules = engine_memory(self.profile, ask).rules
-        except SettingError as error:
-            raise error.within("scheduler") from None
-        return replace(rules, block_size=block_size)
+        return CacheOf(self.profile, self.kv, self.deployment, self.max_model_len).derive().budget
 
     def engine(self, budget: KVBudget) -> EngineSetup:
         """What the engine profile is started with.
@@ -111,7 +110,7 @@ class Setup:
         if longest is None:
             longest = min(self.deployment.model.max_position_embeddings, budget.kv_cache_tokens)
         cache = CacheSize(
-            budget.num_gpu_blocks,
+            budget.kv_cache_tokens // budget.block_size + 1,  # with a null block for every engine
             budget.block_size,
             self.kv.enable_prefix_caching,
             budget.kv_bytes_per_token,
@@ -126,29 +125,36 @@ def build(cfg: DictConfig, labels: Mapping[str, str]) -> Setup:
         ServesimError: one line that names the setting by its full path.
     """
     _check_own_settings(cfg)
+    profile: Profile = make(cfg, "scheduler")
     deployment = Deployment(
         model=make(cfg, "model"),
         gpu=make(cfg, "hardware"),
         tp=cfg.tp,
+        engine=cfg.engine,
         dtype=cfg.dtype,
-        kv_dtype=cfg.kv_dtype,
+        kv_dtype=kv_dtype_of(cfg.kv_dtype, cfg.dtype),
+        overlaps_host=profile.overlaps_host,
+        dp=cfg.dp,
     )
     _check_context(cfg.max_model_len, deployment.model)
     return Setup(
         seed=cfg.seed,
         deployment=deployment,
         kv=make(cfg, "kv"),
-        profile=make(cfg, "scheduler"),
+        profile=profile,
         order=make(cfg, "policies.order"),
         predictor=make(cfg, "policies.predictor"),
         victim=make(cfg, "policies.victim"),
         admission=make(cfg, "policies.admission"),
+        routing=make(cfg, "policies.routing"),
+        front_end=make(cfg, "front_end"),
         workload=make(cfg, "workload"),
         cost=make(cfg, "cost"),
         metrics=_metrics(cfg),
         max_model_len=cfg.max_model_len,
         until_s=cfg.until_s,
         stepwise=cfg.stepwise,
+        intervals=intervals_of(cfg.intervals),
         labels={k: v for k, v in labels.items() if not k.startswith("hydra/") and v},
     )
 

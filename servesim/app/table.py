@@ -49,13 +49,15 @@ _TOLD_OTHERWISE = {
     *("prompt_tokens", "output_tokens", "tokens_per_step"),
     *("prefix_hit_tokens", "preempted_requests"),
     *("trace_rows", "duplicate_rows", "rows_out_of_order"),
-    *("prompts_lengthened_to_prefix", "replies_capped"),
+    *("prompts_lengthened_to_prefix", "replies_capped", "concurrency", "sessions"),
+    *("front_end", "front_end_queue_s", "front_end_queue_s_per_prompt_token"),
+    "front_end_output_s",
 }
 
 
 def print_result(result: Result, console: Console) -> None:
     """Latencies, then the rest, then what the numbers rest on."""
-    summary = result.summary
+    summary = {k: v for k, v in result.summary.items() if not _is_bound(k, result.summary)}
     console.print(_latency_table(summary))
     known = ((_label(key, summary), _cell(key, summary[key])) for key in _LABELS if key in summary)
     console.print(_two_columns(known))
@@ -63,7 +65,7 @@ def print_result(result: Result, console: Console) -> None:
     if other:
         console.print("other", style="bold")
         console.print(_two_columns(other))
-    for note in (*_method_notes(summary), *result.notes):
+    for note in (*_method_notes(summary), *result.notes, *_interval_notes(result.summary)):
         console.print(f"- {note}", style="dim", highlight=False, soft_wrap=True)
     for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
@@ -86,6 +88,8 @@ def _latency_table(summary: Mapping[str, Value]) -> Table:
 def _title(summary: Mapping[str, Value]) -> str:
     rate = summary.get("rate_rps")
     at = "" if rate is None else f" at {rate:g} requests/s"
+    if summary.get("concurrency") is not None:
+        at = f" at a concurrency of {summary['concurrency']}"
     return f"{summary.get('order')}{at}"
 
 
@@ -126,10 +130,28 @@ def _is_unknown(key: str) -> bool:
     return not known and _LATENCY_COLUMN.fullmatch(key) is None
 
 
+def _is_bound(key: str, summary: Mapping[str, Value]) -> bool:
+    """An end of an interval, which the files have and the table tells for means only."""
+    column, _, end = key.rpartition("_")
+    return end in ("low", "high") and column in summary
+
+
+def _interval_notes(summary: Mapping[str, Value]) -> list[str]:
+    ranges = []
+    for name, label in _LATENCIES.items():
+        bounds = [summary.get(f"{name}_mean_s_{end}") for end in ("low", "high")]
+        in_ms = name in _MS_METRICS
+        low, high = (_time(bound, in_ms) for bound in bounds)
+        if low and high:
+            ranges.append(f"{label} {low} to {high} {'ms' if in_ms else 's'}")
+    return [f"means within {', '.join(ranges)}"] if ranges else []
+
+
 def _method_notes(summary: Mapping[str, Value]) -> list[str]:
     notes = []
     if "ttft_mean_s" in summary:
-        notes.append(f"percentiles by {PERCENTILE_METHOD}, latencies from the intended arrival")
+        start = "sending" if summary.get("concurrency") else "the intended arrival"
+        notes.append(f"percentiles by {PERCENTILE_METHOD}, latencies from {start}")
     skipped, steps = summary.get("steps_skipped"), summary.get("steps")
     if skipped and steps is not None:
         notes.append(

@@ -9,7 +9,7 @@ beyond it, else too much. Chunks are known one by one, and exact.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from servesim.cost.kernels import KVCall
+from servesim.cost.kernel_work import KVCall
 from servesim.units import PS_PER_S
 
 

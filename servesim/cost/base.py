@@ -6,7 +6,7 @@ from servesim.cost.durations import Durations, Listed
 from servesim.deployment import Deployment
 from servesim.records import Decodes, StepPlan, StepTime
 
-_LISTED_STEPS = 64  # beyond, a run that is cut short has evaluated too much in vain
+LISTED_STEPS = 64  # beyond, a run that is cut short has evaluated too much in vain
 
 
 class StepTimer(Protocol):
@@ -54,7 +54,7 @@ def listed_run(timer: StepTimer, decodes: Decodes, steps: int) -> Durations:
     """A run's times one by one, for timers of any shape; ends where the fitted range does."""
     durations: list[int] = []
     outside: tuple[str, ...] = ()
-    for step in range(min(steps, _LISTED_STEPS)):
+    for step in range(min(steps, LISTED_STEPS)):
         time = timer.step_time(StepPlan((), decodes=decodes.later(step)))
         if not durations:
             outside = time.outside

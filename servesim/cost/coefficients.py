@@ -162,7 +162,11 @@ class MixedAttention:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Time per step during which the GPU waits for the host."""
+    """Time per step during which the GPU waits for the host.
+
+    What was left of measured steps beside the kernels: of an engine that plans a step while the
+    one before it runs, what that does not hide. It is added whatever the simulated engine does.
+    """
 
     us: float
     us_per_seq: float

@@ -107,3 +107,13 @@ class Listed:
     def steps_until(self, elapsed_ps: int) -> int:
         """Bisection of the prefix sums."""
         return min(max(bisect_left(self._ends, elapsed_ps), 1), self.steps)
+
+
+def longer(one: tuple[int, int], other: tuple[int, int], steps: int) -> tuple[int, int, int]:
+    """Of two (first, increment) the longer one, and for how many of `steps` it stays that."""
+    if one < other:
+        one, other = other, one
+    behind, gain = one[0] - other[0], other[1] - one[1]
+    if gain > 0:
+        steps = min(steps, behind // gain + 1)
+    return *one, steps

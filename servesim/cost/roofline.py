@@ -1,19 +1,22 @@
 """Roofline: step time from data-sheet figures and stated efficiencies, without a measurement.
 
 For any model on any GPU; good for orders of magnitude and for comparing GPUs. Where a measured
-step matters, use a fitted cost. What kernels of each kind of layer read and multiply: `kernels`.
+step matters, use a fitted cost. What kernels of each kind of layer read and multiply:
+`kernel_work`.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 from servesim import checks
-from servesim.cost import kernels
+from servesim.cost import kernel_work
 from servesim.cost.attention_time import AttentionTime, Span
 from servesim.cost.bounds import FLOPS_PER_MAC
 from servesim.cost.durations import Progression
 from servesim.deployment import Deployment
 from servesim.errors import UnknownChoiceError
 from servesim.model.dtypes import DTYPE_BYTES
+from servesim.model.mlp import power
 from servesim.records import Decodes, StepPlan, StepTime, new_tuple
 from servesim.units import BYTES_PER_GB, FLOP_PER_TFLOP, seconds_to_ps
 
@@ -88,21 +91,31 @@ class RooflineTimer:
                 FLOPS_PER_MAC * m.macs / (quantised_flops if m.quantised else flops),
                 m.num_bytes / bandwidth,
             )
-            for m in kernels.matrices(deployment)
+            for m in kernel_work.matrices(deployment)
         )
         self._states = tuple(
-            (s.flops / flops, s.num_bytes / bandwidth) for s in kernels.state_calls(deployment)
+            (s.flops / flops, s.num_bytes / bandwidth) for s in kernel_work.state_calls(deployment)
         )
-        self._head_read_s = head * kernels.head_bytes(deployment) / bandwidth
+        self._head_read_s = head * kernel_work.head_bytes(deployment) / bandwidth
         self._head_row_s = FLOPS_PER_MAC * head / flops
-        self._attention = AttentionTime(kernels.kv_calls(deployment), flops, bandwidth)
+        self._attention = AttentionTime(kernel_work.kv_calls(deployment), flops, bandwidth)
         all_reduces = _all_reduces(deployment)
         link = gpu.link_gb_s * BYTES_PER_GB * cost.link_efficiency
         ring_bytes = 2 * (tp - 1) / tp * deployment.model.hidden_size
         ring_bytes *= DTYPE_BYTES[deployment.dtype]
         self._link_step_s = all_reduces * cost.link_latency_s
         self._link_token_s = all_reduces * ring_bytes / link
+        self._exchanges_s = 2 * _moe_layers(deployment) * cost.link_latency_s
+        self._exchange_token_s = _exchange_bytes(deployment) / link
+        self._others = 0  # tokens that the other data-parallel ranks run
+        self._dp = deployment.dp
         self._decode_step_ps: dict[int, int] = {}
+
+    def beside(self, tokens: tuple[int, ...]) -> "RooflineTimer":
+        """The timer of this rank's steps while each of the others runs so many tokens."""
+        timer = copy(self)
+        timer._others, timer._decode_step_ps = sum(tokens), {}
+        return timer
 
     def step_time(self, plan: StepPlan) -> StepTime:
         """Host, matrices, states, head, attention and all-reduces, one after the other.
@@ -156,15 +169,19 @@ class RooflineTimer:
         seconds = self._host_s + self._per_seq_s * seqs
         if not tokens:
             return seconds
+        everywhere = tokens + self._others
         for missed, token_s, read_s in self._matrices:
-            reached_s = read_s * (1 - _power(missed, tokens)) if missed else read_s
-            compute_s = token_s * tokens
+            reached_s, compute_s = read_s, token_s * tokens
+            if missed:  # routed experts: this rank's share, for the tokens of all ranks
+                reached_s *= (1 - power(missed, everywhere)) / self._dp
+                compute_s = token_s * everywhere / self._dp
             seconds += compute_s if compute_s > reached_s else reached_s
         for token_s, seq_s in self._states:
             seconds += max(token_s * tokens, seq_s * seqs)
         if rows:
             compute_s, read_s = self._head_row_s * rows, self._head_read_s
             seconds += compute_s if compute_s > read_s else read_s
+        seconds += self._exchanges_s + self._exchange_token_s * everywhere
         return seconds + self._link_step_s + self._link_token_s * tokens
 
 
@@ -183,12 +200,19 @@ def _all_reduces(deployment: Deployment) -> int:
     return sum((mixer is not None) + (mlp is not None) for mixer, mlp in halves)
 
 
-def _power(base: float, exponent: int) -> float:
-    """By squaring, as `**` calls `pow`, whose last bit differs between machines."""
-    result = 1.0
-    while exponent:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
+def _moe_layers(deployment: Deployment) -> int:
+    """Layers whose tokens go from rank to rank: none without data-parallel ranks."""
+    if deployment.dp == 1:
+        return 0
+    mlps = (layer.mlp for layer in deployment.model.all_layers)
+    return sum(mlp is not None and mlp.experts is not None for mlp in mlps)
+
+
+def _exchange_bytes(deployment: Deployment) -> float:
+    """Of one token of any rank over the link of one rank, there and back in every MoE layer.
+
+    A ring all-gather of all activations before the experts and a reduce-scatter behind them
+    (vLLM's default, `allgather_reducescatter`), each (dp - 1) / dp of all of them.
+    """
+    dp, size = deployment.dp, DTYPE_BYTES[deployment.dtype]
+    return 2 * (dp - 1) / dp * _moe_layers(deployment) * deployment.model.hidden_size * size

@@ -42,8 +42,8 @@ class GPU:
             checks.positive(f"dense_tflops.{dtype}", tflops)
 
     def tflops(self, dtype: str) -> float:
-        """Peak for `dtype`; fp16 and bf16 run at one rate."""
-        alike = {"fp16": "bf16", "bf16": "fp16"}
+        """Peak for `dtype`; fp16 and bf16 run at one rate, nvfp4 at that of fp4."""
+        alike = {"fp16": "bf16", "bf16": "fp16", "nvfp4": "fp4"}
         for key in (dtype, alike.get(dtype, dtype)):
             if key in self.dense_tflops:
                 return self.dense_tflops[key]

@@ -32,10 +32,14 @@ class Overload:
         checks.whole("min_backlog", self.min_backlog, at_least=1)
 
     def measure(self, run: RunRecord) -> Row:
-        """`rho` is a lower bound where the queue does not grow: the replica could do more."""
+        """`rho` is a lower bound where the queue does not grow: the replica could do more.
+
+        No value in a closed loop, where users who wait send nothing.
+        """
         taken = [r for r in run.requests if r.queued_ps is not None]
+        taken.sort(key=lambda r: r.arrival_ps)  # turns of sessions are numbered otherwise
         offered, started, watched_s = 0, 0, 0.0
-        if len(taken) >= 2 * self.min_backlog:
+        if len(taken) >= 2 * self.min_backlog and not run.self_limiting:
             begin, end = taken[len(taken) // 2].arrival_ps, taken[-1].arrival_ps
             watched_s = ps_to_seconds(end - begin)
             offered = sum(begin < r.arrival_ps <= end for r in taken)

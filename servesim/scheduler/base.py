@@ -152,6 +152,10 @@ class Scheduler(Protocol):
 class Profile(Protocol):
     """An engine's settings; a value whose fields are its YAML."""
 
+    @property
+    def overlaps_host(self) -> bool:
+        """Whether a step is planned while the one before it runs."""
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> Scheduler:
         """A scheduler with empty queues; with `stepwise`, one without steady steps."""
 

@@ -65,6 +65,11 @@ class HFContinuousBatching:
                 "copies of KV to CPU memory are not simulated; nearest: 0",
             )
 
+    @property
+    def overlaps_host(self) -> bool:
+        """No: asynchronous batching is not modelled."""
+        return False
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> HFScheduler:
         """A scheduler with empty queues.
 

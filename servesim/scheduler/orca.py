@@ -50,6 +50,11 @@ class Orca:
             checks.whole("max_num_batched_tokens", self.max_num_batched_tokens, at_least=1)
         checks.flag("contiguous", self.contiguous)
 
+    @property
+    def overlaps_host(self) -> bool:
+        """No: a batch is chosen when the one before it is over."""
+        return False
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> "OrcaScheduler":
         """A scheduler with empty queues.
 

@@ -24,6 +24,11 @@ class Sarathi:
         checks.whole("chunk_size", self.chunk_size, at_least=1)
         checks.whole("max_num_seqs", self.max_num_seqs, at_least=1)
 
+    @property
+    def overlaps_host(self) -> bool:
+        """No: a batch is chosen when the one before it is over."""
+        return False
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> SarathiScheduler:
         """A scheduler with empty queues; with `stepwise`, one without steady steps.
 

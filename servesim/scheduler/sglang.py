@@ -100,6 +100,11 @@ class SGLang:
             reason = f"must be a multiple of page_size={self.page_size}; nearest: {whole}"
             raise SettingError("chunked_prefill_size", size, reason)
 
+    @property
+    def overlaps_host(self) -> bool:
+        """With the overlap scheduler."""
+        return not self.disable_overlap_schedule
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> SGLangScheduler:
         """A scheduler with empty queues.
 

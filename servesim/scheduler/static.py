@@ -43,6 +43,11 @@ class Static:
         check_settings(self.max_num_seqs, self.reservation)
         checks.flag("pad_to_longest", self.pad_to_longest)
 
+    @property
+    def overlaps_host(self) -> bool:
+        """No: a batch is chosen when the one before it is over."""
+        return False
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> "StaticScheduler":
         """A scheduler with empty queues.
 

@@ -49,6 +49,11 @@ class VllmV0:
         checks.choice("preemption_mode", self.preemption_mode, MODES)
         checks.not_negative("swap_space_gib", self.swap_space_gib)
 
+    @property
+    def overlaps_host(self) -> bool:
+        """No: a step is planned when the one before it is over."""
+        return False
+
     def start(self, setup: EngineSetup, stepwise: bool = False) -> VllmV0Scheduler:
         """A scheduler with empty queues; with `stepwise`, one without steady steps.
 

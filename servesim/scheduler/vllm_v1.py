@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from servesim import checks
 from servesim.errors import SettingError
@@ -36,6 +37,9 @@ class VllmV1:
             that need the hidden state before the last token (EAGLE, MTP).
         switches: single behaviours set otherwise than the release has them, by name; null for none.
     """
+
+    # experts may be split over data-parallel ranks, which then step together
+    shares_experts: ClassVar[bool] = True
 
     release: str = NEWEST
     async_scheduling: bool = False
@@ -99,6 +103,11 @@ class VllmV1:
             reason = "must be null or switches by name, such as {unkeyed_to_head: false}"
             raise SettingError("switches", changes, reason)
         return profile_of(self.release).switches.but(changes or {})
+
+    @property
+    def overlaps_host(self) -> bool:
+        """With asynchronous scheduling."""
+        return self.async_scheduling
 
     def start(self, setup: EngineSetup, stepwise: bool = False) -> VllmV1Scheduler:
         """A scheduler with empty queues.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servesim.app.api import setup_from
 from servesim.app.setup import Setup
 from servesim.cost.base import StepTimer
-from servesim.cost.fitted import Fitted
+from servesim.cost.kernels import Kernels
 from servesim.errors import CostMismatchError
 from servesim.records import Decodes, StepPlan, Work
 
@@ -44,6 +44,16 @@ def prefills(chunks: list[tuple[int, int]]) -> tuple[Work, ...]:
     return tuple(Work(100 + i, tokens, past, 0, False) for i, (tokens, past) in enumerate(chunks))
 
 
+def least_share_with_a_sequence_more(name: str) -> float:
+    """Of a step's time: all of it, but for tables of kernels.
+
+    They are read as measured, and attention was measured to take less for more sequences of the
+    same total context (6 µs of 50 per layer on A6000), where few do not fill the multiprocessors.
+    All but attention grows: `test_only_attention_may_shrink_with_a_sequence_more`.
+    """
+    return 0.9 if isinstance(made(name).cost, Kernels) else 1.0
+
+
 @yamls.each("cost")
 def test_it_holds_for_its_deployment_and_says_so(path):
     setup = made(path.stem)
@@ -58,7 +68,7 @@ def test_another_deployment_is_refused_or_told_or_no_matter(path):
     setup = made(path.stem)
     other = setup_from("model=qwen3_0.6b", "hardware=l40s").deployment
     mismatch = setup.cost.mismatch(other)
-    if isinstance(setup.cost, Fitted):
+    if hasattr(setup.cost, "fitted_on"):
         assert f"model Qwen/Qwen3-0.6B instead of {setup.deployment.model.name}" in mismatch
         with pytest.raises(CostMismatchError):
             setup.cost.bind(other)
@@ -84,7 +94,7 @@ def test_times_are_positive_repeatable_and_grow_with_the_batch(path, contexts, c
     assert before > 10**8  # 0.1 ms: no engine steps faster
     longer = [c + more * (i == which % len(contexts)) for i, c in enumerate(contexts)]
     assert ps(longer, chunks) >= before
-    assert ps([*contexts, more], chunks) >= before
+    assert ps([*contexts, more], chunks) >= least_share_with_a_sequence_more(path.stem) * before
     assert ps(contexts, [*chunks, (more + 1, which)]) >= before
     if chunks:
         tokens, past = chunks[0]
@@ -114,4 +124,4 @@ def test_axes_that_a_step_is_outside_of_have_a_range(path):
     huge = decodes([500_000] * 400) + prefills([(30_000, 500_000)])
     for axis in setup.cost.bind(setup.deployment).step_time(StepPlan(huge)).outside:
         low, high = setup.cost.axis_range(axis)
-        assert 0 <= low < high
+        assert 0 <= low <= high

@@ -80,6 +80,18 @@ PUBLISHED = {
     "kimi_linear_48b_a3b": (49_122_681_728, 8_064),
     "deepseek_v2_lite": (15_706_484_224, 31_104),
     "minimax_m1_456b": (456_089_655_296, 40_960),
+    "codellama_34b": (33_743_970_304, 196_608),
+    "llama3_8b": (8_030_261_248, 131_072),
+    "llama3_70b": (70_553_706_496, 327_680),
+    "qwen3_14b": (14_768_307_200, 163_840),
+    "qwen2_7b": (7_615_616_512, 57_344),
+    "qwen2_72b": (72_706_203_648, 327_680),
+    "qwen2.5_14b": (14_770_033_664, 196_608),
+    "qwen2.5_72b": (72_706_203_648, 327_680),
+    "qwen1.5_7b": (7_721_324_544, 524_288),
+    "llama_7b": (6_738_415_616, 524_288),
+    "opt_6.7b": (6_658_473_984, 524_288),
+    "bloom_7b1": (7_069_016_064, 491_520),
 }
 
 
@@ -148,7 +160,7 @@ def test_kv_of_whole_contexts():
 
 
 # cut-down compute (export rules, a gaming card's half rate), and little bandwidth for its compute
-UNUSUAL_RATIO = {"h20": 37, "rtx_3090": 76, "tpu_v6e": 560}
+UNUSUAL_RATIO = {"h20": 37, "h100_64gb_hbm2": 618, "rtx_3090": 76, "tpu_v6e": 560}
 
 
 @pytest.mark.parametrize("path", GPUS, ids=lambda path: path.stem)

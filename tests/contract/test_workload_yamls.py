@@ -28,10 +28,21 @@ def data_beside_the_checkout(monkeypatch):
         monkeypatch.setenv("SERVESIM_DATA", str(beside))
 
 
+def own_sessions(tmp_path):
+    """A file of sessions of three turns, each prompt with half of what came before."""
+    own = tmp_path / "turns.csv"
+    header = "session,turn,start_s,gap_s,prompt_tokens,output_tokens,shared_prefix_tokens"
+    rows = (f"s{i // 3},{i % 3},{i // 3},{i % 3},{i % 7 + 2},2,{i % 3 and 2}" for i in range(MANY))
+    own.write_text("\n".join([header, *rows]))
+    return own
+
+
 def choices(path, tmp_path, *more):
     """Overrides that choose the workload: shrunk, and with a trace where it wants the user's."""
     tree = yamls.tree(path)
     shrunk = [f"workload.{key}={MANY}" for key in ("limit", "num_requests") if key in tree]
+    if path.stem == "sessions":
+        return [f"workload={path.stem}", f"workload.path={own_sessions(tmp_path)}", *shrunk, *more]
     if OmegaConf.is_missing(tree, "path"):
         own = tmp_path / "own.csv"
         rows = (f"{i},{i % 7 + 1},{i % 5 + 1}" for i in range(MANY))
@@ -79,3 +90,18 @@ def test_a_rate_changes_when_requests_come_and_nothing_else(path, tmp_path):
     assert slow[-1].arrival_ps == pytest.approx(2 * fast[-1].arrival_ps, rel=1e-6)
     for one, other in zip(slow, fast, strict=True):
         assert dataclasses.replace(one, arrival_ps=0) == dataclasses.replace(other, arrival_ps=0)
+
+
+@yamls.each("workload")
+def test_who_waits_for_replies_waits_alike_at_any_seed_and_rate(path, tmp_path):
+    overrides = choices(path, tmp_path)
+    releases = [
+        setup_from(*overrides, *more).workload.load(seed).release
+        for seed, more in ((1, ()), (2, ("workload.rate_rps=3",)))
+    ]
+    assert releases[0] == releases[1]
+    if releases[0] is not None:
+        load = setup_from(*overrides).workload.load(1)
+        sent = releases[0].begin(load.requests).first()
+        assert 0 < len(sent) <= len(load.requests)
+        assert all(ps >= load.requests[rid].arrival_ps for rid, ps in sent)

@@ -239,3 +239,11 @@ def test_missing_coefficients_parts_and_facts_are_named() -> None:
             source={**dict.fromkeys(("repository", "licence", "files"), "x"), "commit": 1234567}
             | {"engine_version": "0", "fitted_at": "2026-01-01"}
         )
+
+
+def test_the_host_is_what_was_left_beside_the_kernels_whatever_the_engine_hides() -> None:
+    """Two layers of 170 µs, and a host of 100 µs."""
+    model = cost({"dense": {"us": [170, 170]}, "host": {"us": 98, "us_per_seq": 2}})
+    plan, overlapped = StepPlan((decode(0, 20),)), dataclasses.replace(ON_CARD, overlaps_host=True)
+    assert model.bind(ON_CARD).step_time(plan).duration_ps == 440 * US
+    assert model.bind(overlapped).step_time(plan).duration_ps == 440 * US

@@ -1,0 +1,133 @@
+"""Step time from tables of measured kernels, for one model on one GPU and one engine.
+
+A value whose fields are its YAML (conf/cost), as `python -m validation.fit` writes it. All tables
+are microseconds of the whole model on one rank, summed over layers. Which tables there are, how
+they are read between and beyond their knots: servesim/cost/kernel_tables.py. How they add up to a
+step: servesim/cost/kernel_timer.py.
+
+    fitted_on: {model, gpu, tp, dtype, kv_dtype, engine}
+    source: {repository, commit, licence, files, engine_version, fitted_at, ...}
+    fit_range: {axis: [smallest, largest], ...}  # axes of servesim/cost/fit_range.py
+    held_out_error: {step: {median, p90, worst, ...}, ...}
+    tables: {dense, head, decode_attention, prefill_attention, mixed_attention, mixed, uneven,
+             all_reduce, moe}
+    graphs: {sizes: [...]}
+    host: {us, us_per_seq, us_per_token, exposed_us, eager_us}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+from servesim import checks
+from servesim.cost import kernel_tables, measured_on, residuals
+from servesim.cost.fit_range import FitRange
+from servesim.cost.kernel_ranks import RankTimer
+from servesim.cost.kernel_timer import Host, KernelTimer
+from servesim.deployment import Deployment
+from servesim.errors import SettingError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernel tables that hold for one deployment.
+
+    Attributes:
+        fitted_on: model, gpu, tp, dtype, kv_dtype and engine that were measured.
+        source: repository, commit, licence, files, engine_version and fitted_at (a date); further
+            entries, such as where host times come from, are for people.
+        fit_range: smallest and largest measured value of each axis.
+        held_out_error: for "step", the median, p90 and worst of the absolute relative error on
+            held-out points; further entries are for people.
+        tables: see servesim/cost/kernel_tables.py.
+        graphs: `sizes`, the captured CUDA-graph token counts, increasing; empty for eager.
+        host: see `Host` in servesim/cost/kernel_timer.py; what is left out is zero.
+        allow_mismatch: bind to a deployment that differs from `fitted_on` all the same.
+        residuals: see servesim/cost/residuals.py, or None.
+    """
+
+    fitted_on: Mapping[str, Any]
+    source: Mapping[str, Any]
+    fit_range: Mapping[str, Any]
+    held_out_error: Mapping[str, Any]
+    tables: Mapping[str, Any]
+    graphs: Mapping[str, Any]
+    host: Mapping[str, Any]
+    allow_mismatch: bool = False
+    residuals: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        checks.flag("allow_mismatch", self.allow_mismatch)
+        measured_on.check(self.fitted_on, self.source, self.held_out_error)
+        FitRange(self.fit_range)
+        residuals.parse(self.residuals)
+        kernel_tables.parse(self.tables)
+        _sizes(self.graphs)
+        _host(self.host)
+
+    def bind(self, deployment: Deployment) -> KernelTimer:
+        """The timer for `deployment`.
+
+        Raises:
+            CostMismatchError: it differs from what was measured and `allow_mismatch` is false.
+            SettingError: the model has routed experts and the tables have none, or vice versa; or
+            the tables have no exchange of tokens among so many data-parallel ranks.
+        """
+        if not self.allow_mismatch:
+            measured_on.refuse(self.mismatch(deployment))
+        tables = kernel_tables.parse(self.tables)
+        routed = deployment.model.expected_active_experts(1) > 0
+        if routed != (tables.moe is not None):
+            reason = "must hold a table" if routed else "must be null"
+            has = "has" if routed else "has no"
+            raise SettingError(
+                "tables.moe", self.tables["moe"], f"{reason}: the model {has} routed experts"
+            )
+        dp, known = deployment.dp, (1, *tables.exchange)
+        if dp not in known:
+            nearest_dp = min(known, key=lambda ranks: abs(ranks - dp))
+            reason = "the tables have no exchange among so many ranks (tables.exchange)"
+            raise SettingError("dp", dp, f"{reason}; nearest: {nearest_dp}")
+        ranges = FitRange(self.fit_range)
+        kind = KernelTimer if deployment.dp == 1 else RankTimer
+        return kind(tables, _host(self.host), _sizes(self.graphs), ranges, deployment)
+
+    def mismatch(self, deployment: Deployment) -> str:
+        """What differs from `fitted_on`, in words."""
+        return measured_on.mismatch(self.fitted_on, deployment)
+
+    def describe(self) -> str:
+        """One line for the summary."""
+        told = measured_on.describe(self.fitted_on, self.source, self.held_out_error)
+        return f"kernel tables of {told}"
+
+    def axis_range(self, axis: str) -> tuple[float, float]:
+        """Smallest and largest measured value of `axis`, or UnknownChoiceError."""
+        return FitRange(self.fit_range).of(axis)
+
+
+def _sizes(graphs: Mapping[str, Any]) -> tuple[int, ...]:
+    measured_on.require("graphs", graphs, ("sizes",))
+    for key in graphs:
+        if key != "sizes":
+            raise SettingError(f"graphs.{key}", graphs[key], f"is unknown{nearest(key, ['sizes'])}")
+    sizes = graphs["sizes"]
+    if not isinstance(sizes, list | tuple):
+        raise SettingError("graphs.sizes", sizes, "must be a list of token counts")
+    for size in sizes:
+        checks.whole("graphs.sizes", size, at_least=1)
+    if any(b <= a for a, b in pairwise(sizes)):
+        raise SettingError("graphs.sizes", list(sizes), "must increase")
+    return tuple(sizes)
+
+
+def _host(tree: Mapping[str, Any]) -> Host:
+    known = tuple(field.name for field in fields(Host))
+    if not isinstance(tree, Mapping):
+        raise SettingError("host", tree, f"must be a mapping with {', '.join(known)}")
+    for key, value in tree.items():
+        if key not in known:
+            raise SettingError(f"host.{key}", value, f"is unknown{nearest(key, known)}")
+        checks.not_negative(f"host.{key}", value)
+    return Host(**{key: float(value) for key, value in tree.items()})

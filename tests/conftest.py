@@ -1,4 +1,4 @@
-"""Makes `serving` importable from every test folder."""
+"""Makes `serving` and `measurements` importable from every test folder."""
 
 import sys
 from pathlib import Path

@@ -7,8 +7,14 @@ from servesim.errors import MissingDataError
 
 BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 REPOSITORIES = {
+    "aiconfigurator": (
+        "github.com/ai-dynamo/aiconfigurator at 095f58a, aic-core/src/aiconfigurator_core/systems"
+    ),
     "azure-llm-2023": "github.com/Azure/AzurePublicDataset at b469a11",
+    "gpullm-adapter": "github.com/FerranAgulloLopez/GPULLMAdapterOptimization at bae36e2",
     "llmservingsim": "github.com/casys-kaist/LLMServingSim at 5daddb2",
+    "splitwise-sim": "github.com/Mutinifni/splitwise-sim at 8f99e7d",
+    "vidur": "github.com/microsoft/vidur at 7d47513",
 }
 
 

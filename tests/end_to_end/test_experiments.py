@@ -165,13 +165,13 @@ def test_the_finding_of_the_readme_is_what_make_run_shows(tmp_path):
     assert main([]) == 0
     rows = pd.read_csv(tmp_path / "outputs" / "policy_comparison" / "rows.csv")
     good = rows.groupby(["rate_rps", "order"])["goodput_rps"].mean().round(2)
-    assert good[4.0].to_dict() == {
-        "fcfs": 0.89,
-        "priority": 1.80,
-        "shortest_prompt": 2.48,
-        "sjf_predicted": 1.95,
+    assert good[4.5].to_dict() == {
+        "fcfs": 1.22,
+        "priority": 2.14,
+        "shortest_prompt": 2.84,
+        "sjf_predicted": 2.24,
     }
-    low = rows[rows["rate_rps"] <= 2.5].groupby("rate_rps")["goodput_rps"]
+    low = rows[rows["rate_rps"] <= 3].groupby("rate_rps")["goodput_rps"]
     assert (low.max() / low.min() < 1.1).all()
 
 

@@ -27,3 +27,5 @@ def test_bad_values_are_named():
         Deployment(QWEN, ANY_GPU, dtype="bf8")
     with pytest.raises(UnknownChoiceError, match="unknown kv_dtype 'int4'"):
         Deployment(QWEN, ANY_GPU, kv_dtype="int4")
+    with pytest.raises(SettingError, match="engine='': must be text"):
+        Deployment(QWEN, ANY_GPU, engine="")

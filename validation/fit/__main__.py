@@ -5,33 +5,33 @@ writes the YAML to `out=` (default outputs/cost/MODEL_GPU.yaml; in conf/cost/ it
 `cost`). `plot=` draws the errors.
 """
 
+import importlib
+import shlex
 import sys
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
 from servesim import checks
 from servesim.errors import OutputError, ServesimError, SettingError, UnknownChoiceError
 from validation.data import source_dir
-from validation.fit.build import Fit, Request, fit
+from validation.fit.result import Fit
 
-SOURCES = ("llmservingsim",)
-KEYS = ("source", *(field.name for field in fields(Request)), "out", "plot")
-REQUIRED = ("source", "gpu", "model")
-TEXT = ("source", "gpu", "model", "out", "plot")
+SOURCES = tuple(sorted(path.stem for path in (Path(__file__).parent / "sources").glob("[!_]*.py")))
+OWN_KEYS = ("source", "out", "plot")
 
 
 def main(arguments: list[str]) -> int:
     """Run the command; 0, or 2 after one line about the user's mistake."""
     try:
         settings = parse(arguments)
-        done = fit(source_dir(settings["source"]), request_of(settings))
+        source = source_of(settings)
+        done: Fit = source.fit(source_dir(source.FOLDER), request_of(settings))
         Console(width=120).print(error_table(done))
         write(Path(settings.get("out", default_out(settings))), yaml_text(done, arguments))
         if "plot" in settings:
@@ -45,44 +45,55 @@ def main(arguments: list[str]) -> int:
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
-    """Checked key=value arguments.
+    """Checked key=value arguments; text as it stands, so that a version 0.10 stays that.
 
     Raises:
         SettingError: an argument is no key=value, or a required one is missing.
         UnknownChoiceError: an unknown key or source.
     """
+    given: dict[str, str] = {}
     for argument in arguments:
-        if "=" not in argument:
-            raise SettingError("argument", argument, f"must be key=value, with {', '.join(KEYS)}")
-    try:
-        settings = OmegaConf.to_container(OmegaConf.from_dotlist(arguments), resolve=True)
-    except (OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingError("arguments", " ".join(arguments), reason) from None
-    if not isinstance(settings, dict):
-        raise SettingError("arguments", arguments, "must be key=value")
-    for key in settings:
-        if key not in KEYS:
-            raise UnknownChoiceError("setting", key, KEYS)
-    for key in REQUIRED:
-        if key not in settings:
+        key, equals, value = argument.partition("=")
+        if not equals:
+            raise SettingError("argument", argument, "must be key=value")
+        given[key] = value
+    if "source" not in given:
+        raise SettingError("source", None, f"must be given; one of {', '.join(SOURCES)}")
+    wanted = {field.name: field for field in fields(source_of(given).Request)}
+    keys = ("source", *wanted, *OWN_KEYS[1:])
+    for key in given:
+        if key not in keys:
+            raise UnknownChoiceError("setting", key, keys)
+    for key, field in wanted.items():
+        if key not in given and field.default is MISSING:
             raise SettingError(key, None, "must be given")
-    for key in TEXT:
-        if key in settings:
-            settings[key] = str(settings[key])
+    return {
+        key: _value(key, value) if key in wanted and not _text(wanted[key]) else value
+        for key, value in given.items()
+    }
+
+
+def source_of(settings: dict[str, Any]) -> ModuleType:
+    """The module that fits `settings["source"]`, or UnknownChoiceError."""
     checks.choice("source", settings["source"], SOURCES)
-    return {str(key): value for key, value in settings.items()}
+    return importlib.import_module(f"validation.fit.sources.{settings['source']}")
 
 
-def request_of(settings: dict[str, Any]) -> Request:
-    """The part of the settings that says what to fit, checked."""
-    given = {k: v for k, v in settings.items() if k in {field.name for field in fields(Request)}}
-    for key, value in given.items():
-        if key == "tp":
-            checks.whole(key, value, at_least=1)
-        elif key not in TEXT:
-            checks.not_negative(key, value)
-    return Request(**given)
+def request_of(settings: dict[str, Any]) -> Any:
+    """The part of the settings that says what to fit, as the source's checked Request."""
+    asked = {key: value for key, value in settings.items() if key not in OWN_KEYS}
+    return source_of(settings).Request(**asked)
+
+
+def _text(field: "Field[Any]") -> bool:
+    return field.type is str or field.type == str | None
+
+
+def _value(key: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingError(key, text, str(error).splitlines()[0]) from None
 
 
 def error_table(done: Fit) -> Table:
@@ -95,27 +106,23 @@ def error_table(done: Fit) -> Table:
         row = part.summary()
         shares = (f"{row[k]:.1%}" for k in ("median", "p90", "worst", "mean_signed"))
         table.add_row(part.name, str(row["points"]), *shares, str(row["worst_at"]))
-    host = done.tree["coefficients"]["host"]
-    table.caption = f"host {host['us']:g} µs per step, {done.tree['source']['host']}"
+    table.caption = done.caption
     return table
 
 
 def yaml_text(done: Fit, arguments: list[str]) -> str:
     """The YAML, headed by the command that made it."""
-    command = " ".join(a for a in arguments if not a.startswith(("out=", "plot=")))
+    command = shlex.join(a for a in arguments if not a.startswith(("out=", "plot=")))
     body = yaml.safe_dump(done.tree, sort_keys=False, width=100, default_flow_style=None)
-    return (
-        f"# python -m validation.fit {command}\n"
-        "# coefficients are microseconds (servesim/cost/coefficients.py); errors are shares, on\n"
-        "# points that were held out of the fit, and do not include the host time\n"
-        f"{body}"
-    )
+    head = "".join(f"# {line}\n" for line in (f"python -m validation.fit {command}", *done.header))
+    return head + body
 
 
 def default_out(settings: dict[str, Any]) -> str:
     """A place that is nobody's: shipped costs are not overwritten unasked."""
     tp = f"_tp{settings['tp']}" if settings.get("tp", 1) != 1 else ""
-    return f"outputs/cost/{settings['model']}_{settings['gpu']}{tp}.yaml".lower()
+    model = settings["model"].split("/")[-1]
+    return f"outputs/cost/{model}_{settings['gpu']}{tp}.yaml".lower()
 
 
 def write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from scipy.optimize import least_squares
 
 from servesim.cost.coefficients import DecodeAttention, MixedAttention
 from validation.fit.rows import Attention, Mask
-from validation.sources.llmservingsim import Array
+from validation.sources.tables import Array
 
 SOFT = 0.03  # relative error from which a residual counts linearly, not squared
 FIRST_KV_TOKENS = (8e3, 1.6e4, 3.2e4, 6.4e4, 1.28e5)

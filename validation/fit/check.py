@@ -9,7 +9,8 @@ from servesim.records import StepPlan, Work
 from servesim.units import US_PER_S, ps_to_seconds
 from validation.fit.curves import every_fifth
 from validation.fit.rows import Attention, Mask
-from validation.sources.llmservingsim import Array, Profile
+from validation.sources.llmservingsim import Profile
+from validation.sources.tables import Array
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from validation.fit.rows import HOLD_OUT_EVERY, Mask
-from validation.sources.llmservingsim import Array
+from validation.sources.tables import Array
 
 DENSE_KNOTS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048)
 HEAD_KNOTS = (1, 16, 64, 128, 192, 256)

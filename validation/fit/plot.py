@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import seaborn as sns
 
 from servesim.errors import OutputError
-from validation.fit.build import Fit
+from validation.fit.result import Fit
 
 
 def draw(done: Fit, path: Path) -> None:
-    """Dense curve over its measurements, and the distribution of each part's error, as `path`.
+    """Curves over their measurements, and the distribution of each part's error, as `path`.
 
     Raises:
         OutputError: the file cannot be written.
@@ -21,16 +20,18 @@ def draw(done: Fit, path: Path) -> None:
     import matplotlib.pyplot as plt  # after the backend is chosen
 
     sns.set_theme(style="whitegrid")
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), width_ratios=(1, 1.4))
-    profile = done.profile
-    fitted = [done.timer.dense_us(int(t)) for t in profile.tokens]
-    left.plot(profile.tokens, profile.layer_us, ".", label="measured")
-    left.plot(profile.tokens, fitted, label="fitted")
-    left.set(xscale="log", yscale="log", xlabel="tokens", ylabel="one layer w/o attention, µs")
-    left.legend()
+    ratios = [1.0] * len(done.curves) + [1.4]
+    figure, panels = plt.subplots(
+        1, len(ratios), figsize=(5 * sum(ratios), 4.5), width_ratios=ratios, squeeze=False
+    )
+    for left, curve in zip(panels[0], done.curves, strict=False):
+        left.plot(curve.x, curve.measured, ".", label="measured")
+        left.plot(curve.x, curve.fitted, label="fitted")
+        left.set(xscale="log", yscale="log", xlabel=curve.axis, ylabel=curve.unit)
+        left.legend()
+    right = panels[0][-1]
     points = pd.concat(
-        pd.DataFrame({"part": part.name, "error": 100 * np.asarray(part.error)})
-        for part in done.errors
+        pd.DataFrame({"part": part.name, "error": 100 * part.error}) for part in done.errors
     )
     sns.boxenplot(points, x="error", y="part", ax=right, showfliers=False)
     right.set(xlabel="held-out error, % (predicted ÷ measured − 1)", ylabel="")

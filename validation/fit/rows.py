@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from servesim.deployment import Deployment
-from validation.sources.llmservingsim import Array, Profile
+from validation.sources.llmservingsim import Profile
+from validation.sources.tables import Array
 
 HOLD_OUT_EVERY = 5
 # outside of these a point weighs a third: chat traffic (ShareGPT, Azure) lies mostly inside, a

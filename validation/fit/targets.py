@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from hydra.utils import instantiate
 
 from servesim.deployment import Deployment
 from servesim.errors import UnknownChoiceError
@@ -50,3 +51,17 @@ def deployment(gpu: str, model: str, tp: int) -> Deployment:
     fields = yaml.safe_load((CONF / "hardware" / f"{TARGETS[gpu].hardware}.yaml").read_text())
     del fields["_target_"]
     return Deployment(ModelSpec(**models[model]), GPU(**fields), tp=tp)
+
+
+def named_deployment(hardware: str, model: str, tp: int) -> Deployment:
+    """A bf16 deployment of a model and GPU that have YAMLs here, the GPU by its file's name.
+
+    Raises:
+        UnknownChoiceError: no model YAML has this name.
+    """
+    trees = [yaml.safe_load(path.read_text()) for path in sorted((CONF / "model").glob("*.yaml"))]
+    models = {str(tree["name"]): tree for tree in trees if "name" in tree}
+    if model not in models:
+        raise UnknownChoiceError("model", model, models)
+    card = yaml.safe_load((CONF / "hardware" / f"{hardware}.yaml").read_text())
+    return Deployment(instantiate(models[model]), instantiate(card), tp=tp)

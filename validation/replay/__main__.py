@@ -1,53 +1,72 @@
-"""`python -m validation.replay case=NAME [override ...]`: a real run beside its simulation.
+"""`python -m validation.replay case=NAME [setting=value ...]`: a real run beside its simulation.
 
-Further arguments are settings of servesim, laid over the case's own.
+A case is a name of `validation/cases` or the path of a case's YAML. Further arguments are settings
+of servesim, laid over the case's own.
 """
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
-import servesim
-from servesim.errors import ServesimError
+from servesim.errors import MissingDataError, ServesimError, UnknownChoiceError
+from validation.cases.case import Case
+from validation.cases.format import read_case
 from validation.compare.report import print_comparison
-from validation.compare.statistics import ServedRequest, statistics
-from validation.replay.case import Case, load_case, read_measured, read_peer
+from validation.score.predict import predict
+from validation.score.rows import WHOLE_RUN, rows_of
+from validation.score.settings import settings_of
+
+CASES = Path(__file__).resolve().parent.parent / "cases"
+USAGE = "usage: python -m validation.replay case=NAME|PATH [setting=value ...]"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """0, or 2 after one line on bad input or absent data."""
     names = [a.removeprefix("case=") for a in arguments if a.startswith("case=")]
     overrides = [a for a in arguments if not a.startswith("case=")]
     if len(names) != 1:
-        print("usage: python -m validation.replay case=NAME [setting=value ...]", file=sys.stderr)
+        print(USAGE, file=sys.stderr)
         return 2
     try:
-        _compare(load_case(names[0]), overrides)
+        path = case_path(names[0])
+        _compare(read_case(path), path.parent, overrides)
     except ServesimError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _compare(case: Case, overrides: list[str]) -> None:
-    measured = read_measured(case)
-    peers = read_peer(case)
-    result = servesim.simulate(*case.overrides, *overrides)
-    simulated = served(result.requests)
+def case_path(name: str) -> Path:
+    """The file of a case, by its name in the repository or by its path.
+
+    Raises:
+        MissingDataError: a path at which there is no file.
+        UnknownChoiceError: a name that no case has.
+    """
+    path = Path(name) if name.endswith(".yaml") else CASES / f"{name}.yaml"
+    if path.is_file():
+        return path
+    if name.endswith(".yaml"):
+        raise MissingDataError(f"case={name}: no such file")
+    raise UnknownChoiceError("case", name, [p.stem for p in CASES.glob("*.yaml")])
+
+
+def _compare(case: Case, folder: Path, overrides: Sequence[str]) -> None:
+    if case.not_covered is not None:
+        raise ServesimError(f"{case.name} is not covered: {case.not_covered}")
+    settings = settings_of(case, folder)
+    prediction = predict(case, settings, overrides)
+    lines = pd.DataFrame(rows_of(case, settings, prediction))
+    finished = len(prediction.result.record.requests) - prediction.unfinished
     console = Console()
-    console.print(f"{case.name}: {len(measured)} requests measured, {len(simulated)} simulated")
-    print_comparison(statistics(measured), statistics(simulated), peers, console)
-    for note in (*result.notes, *(f"warning: {w}" for w in result.warnings)):
-        console.print(f"- {note}", style="dim", highlight=False)
-
-
-def served(requests: pd.DataFrame) -> list[ServedRequest]:
-    """The finished requests of a simulated run."""
-    finished = requests[requests["status"] == "finished"]
-    columns = ("arrival_s", "first_token_s", "last_token_s", "output_tokens")
-    rows = zip(*(finished[column].tolist() for column in columns), strict=True)
-    return [ServedRequest(*row) for row in rows]
+    console.print(f"{case.name}: {finished} requests simulated", highlight=False)
+    print_comparison(lines[lines["part"] == WHOLE_RUN], case.peers, console)
+    notes = (*settings.notes, *prediction.result.notes)
+    for note in (*notes, *(f"warning: {w}" for w in prediction.result.warnings)):
+        console.print(f"- {note}", style="dim", highlight=False, markup=False)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ Tables are microseconds of one hidden layer on one tensor-parallel rank. Those o
 simulator (files called sim or predictions) are not read.
 """
 
-import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ import numpy as np
 import yaml
 
 from servesim.errors import MissingDataError, TraceError, UnknownChoiceError
+from validation.sources.tables import Array as Array
+from validation.sources.tables import duration, number, records
 
 REPOSITORY = "github.com/casys-kaist/LLMServingSim"
 COMMIT = "5daddb21a545658d5150b535712d0494584b5278"
 LICENCE = "MIT"
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 # how often a layer of the profile runs in one decoder layer; 0 where it runs once per step
 RUNS_PER_LAYER = {
@@ -36,6 +35,8 @@ RUNS_PER_LAYER = {
 }
 OPTIONAL_LAYERS = ("qk_norm",)
 ATTENTION_COLUMNS = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
+MOE_COLUMNS = ("tokens", "activated_experts", "time_us")
+MLP_LAYERS = ("gate_up_proj", "act_fn", "down_proj")  # which a layer of experts has not
 SKEW_COLUMNS = ("n", "nb", "pc", "kp", "kv_big", "kv_mean", "t_mean_us", "t_max_us", "alpha")
 
 
@@ -55,6 +56,7 @@ class Profile:
         attention: columns of ATTENTION_COLUMNS.
         skew: columns of SKEW_COLUMNS, or empty where it was not measured.
         gpu_memory_utilization: of the profiled engine.
+        moe: columns of MOE_COLUMNS, or empty for a dense model.
     """
 
     model: str
@@ -68,10 +70,13 @@ class Profile:
     attention: dict[str, Array]
     skew: dict[str, Array]
     gpu_memory_utilization: float
+    moe: dict[str, Array] = field(default_factory=dict)
 
 
-def read_profile(root: Path, gpu: str, model: str, tp: int) -> Profile:
+def read_profile(root: Path, gpu: str, model: str, tp: int, *, experts: bool = False) -> Profile:
     """The profile of `model` (last part of its name) on `gpu` (the source's folder name).
+
+    Only with `experts`, a model of routed experts is read, whose layers have no MLP.
 
     Raises:
         UnknownChoiceError: no such GPU, model or tp.
@@ -88,7 +93,9 @@ def read_profile(root: Path, gpu: str, model: str, tp: int) -> Profile:
     _choose(f"tp profiled for {model} on {gpu}", str(tp), degrees)
     meta = _read_meta(found[model] / "meta.yaml")
     tokens, layers = _by_layer(folder / "dense.csv", "tokens")
-    missing = [k for k in RUNS_PER_LAYER if k not in layers and k not in OPTIONAL_LAYERS]
+    routed = experts and "gate_up_proj" not in layers
+    optional = (*OPTIONAL_LAYERS, *MLP_LAYERS) if routed else OPTIONAL_LAYERS
+    missing = [k for k in RUNS_PER_LAYER if k not in layers and k not in optional]
     if missing:
         reason = f"has no rows of {', '.join(missing)}; only dense models can be fitted"
         raise TraceError(str(folder / "dense.csv"), None, reason)
@@ -108,6 +115,7 @@ def read_profile(root: Path, gpu: str, model: str, tp: int) -> Profile:
         attention=_columns(folder / "attention.csv", ATTENTION_COLUMNS),
         skew=_columns(skew, SKEW_COLUMNS, may_lack=("alpha",)) if skew.is_file() else {},
         gpu_memory_utilization=float(meta["engine_effective"]["gpu_memory_utilization"]),
+        moe=_columns(folder / "moe.csv", MOE_COLUMNS) if routed else {},
     )
 
 
@@ -128,15 +136,15 @@ def read_run(root: Path, gpu: str, model: str) -> list[Served] | None:
     if not path.is_file():
         return None
     served = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for line_number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             row = json.loads(line)
             stamps = [float(row[f"{k}_ts"]) for k in ("queued", "first_token", "last_token")]
             served.append(Served(int(row["input_toks"]), int(row["output_toks"]), *stamps))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise TraceError(str(path), number, f"not a request of a run: {error!r}") from None
+            raise TraceError(str(path), line_number, f"not a request of a run: {error!r}") from None
         if stamps != sorted(stamps):
-            raise TraceError(str(path), number, f"time stamps run backwards: {stamps}")
+            raise TraceError(str(path), line_number, f"time stamps run backwards: {stamps}")
     return served
 
 
@@ -162,33 +170,10 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return dict(meta)
 
 
-def _records(path: Path, columns: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
-    """Rows with their line numbers; the header must name `columns`."""
-    if not path.is_file():
-        raise TraceError(str(path), None, "is missing")
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        lacking = [name for name in columns if name not in (reader.fieldnames or ())]
-        if lacking:
-            raise TraceError(
-                str(path), 1, f"no column {', '.join(lacking)} in {reader.fieldnames} (times in µs)"
-            )
-        rows = [(reader.line_num, row) for row in reader]
-    if not rows:
-        raise TraceError(str(path), None, "has no rows")
-    return rows
-
-
 def _number(path: Path, line: int, name: str, text: str | None) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        raise TraceError(str(path), line, f"{name}={text!r} is not a number") from None
-    if not np.isfinite(value) or (value < 0 and name != "alpha"):
-        raise TraceError(str(path), line, f"{name}={text} must be finite and not negative")
-    if name == "time_us" and value == 0:
-        raise TraceError(str(path), line, "time_us=0: a kernel takes some time")
-    return value
+    if name == "time_us":
+        return duration(path, line, name, text)
+    return number(path, line, name, text, signed=name == "alpha")
 
 
 def _columns(
@@ -197,7 +182,7 @@ def _columns(
     """Columns of numbers; rows with an empty cell of `may_lack` are left out."""
     kept = [
         [_number(path, line, name, row[name]) for name in names]
-        for line, row in _records(path, names)
+        for line, row in records(path, names, "µs")
         if all(row[name] for name in may_lack)
     ]
     return dict(zip(names, np.array(kept, dtype=np.float64).T, strict=True))
@@ -206,7 +191,7 @@ def _columns(
 def _by_layer(path: Path, axis: str) -> tuple[Array, dict[str, Array]]:
     """One column per layer over a common, increasing axis."""
     times: dict[str, dict[float, float]] = {}
-    for line, row in _records(path, ("layer", axis, "time_us")):
+    for line, row in records(path, ("layer", axis, "time_us"), "µs"):
         layer = row["layer"]
         if axis == "tokens" and layer not in RUNS_PER_LAYER:
             problem = UnknownChoiceError("layer", layer, RUNS_PER_LAYER)

@@ -44,7 +44,7 @@ def test_a_run_directory_holds_config_summary_run_and_requests(capsys, tmp_path)
     about = json.loads((directory / "run.json").read_text())
     requests = pd.read_parquet(directory / "requests.parquet")
     assert config["seed"] == summary["seed"] == about["seed"] == 3
-    assert config["kv_dtype"] == "bf16"  # resolved
+    assert config["policies"]["order"]["_target_"].endswith(".Fcfs")  # composed
     assert "seed=3" in about["overrides"]
     assert {"servesim", "commit", "wall_time_s", "notes", "warnings"} <= set(about)
     assert len(requests) == summary["requests"] == 5
@@ -144,7 +144,7 @@ def test_help_shows_commands_groups_and_settings(capsys):
     text = capsys.readouterr().out
     for words in ("policies/order: fcfs, priority", "servesim -m", "max_num_seqs", "rate_rps"):
         assert words in text
-    assert "gpu_memory_utilization: 0.92" in text
+    assert "gpu_memory_utilization: null" in text
     assert "goodput: {ttft_s: 2.0, tpot_s: 0.1}" in text
     assert "until_s: null" in text
 

@@ -49,6 +49,16 @@ def test_the_percentile_method_and_skipped_steps_are_noted(result):
     assert "decide nothing" not in "\n".join(lines_of(result, steps_skipped=0))
 
 
+def test_users_and_their_front_end_are_told_and_no_others():
+    closed = ("workload=closed_loop", "workload.num_requests=6", "workload.concurrency=3")
+    lines = lines_of(servesim.simulate(*closed, "cost=roofline", "front_end.output_s=0.002"))
+    assert lines[0] == "fcfs at a concurrency of 3 mean p50 p90 p99"
+    assert "- percentiles by linear interpolation, latencies from sending" in lines
+    assert any(line.startswith("- closed loop: each of 3 users") for line in lines)
+    assert any("2 ms from a step to the client" in line for line in lines)
+    assert "other" not in lines
+
+
 def test_what_the_table_does_not_know_is_shown_all_the_same(result):
     lines = lines_of(result, joules_per_token=0.5, verdict="fine", gpus=3)
     (at,) = [i for i, line in enumerate(lines) if line == "other"]

@@ -92,8 +92,9 @@ class TestWhatIsNoConfiguration:
             ('{"a": ', "is not JSON"),
             ("[1, 2]", "holds a JSON list, not an object"),
             ("7", "holds a JSON int, not an object"),
-            ("[" * 100_000, "is not JSON"),
-            ('{"hidden_size": ' + "9" * 5000 + "}", "is not JSON"),
+            ("[" * 100_000, "is not JSON: it is nested too deeply"),
+            ('{"hidden_size": ' + "9" * 5000 + "}", "a whole number has more than 4,300 digits"),
+            ("\ufeff{}", "it begins with a byte-order mark; save it as UTF-8 without one"),
             ("{}", "num_hidden_layers"),
             ('{"tokenizer_class": "LlamaTokenizer"}', "is a tokenizer's configuration"),
             ('{"quantization_config": null}', "num_hidden_layers"),
@@ -108,7 +109,7 @@ class TestWhatIsNoConfiguration:
     def test_bytes_that_are_no_text(self, tmp_path):
         path = tmp_path / "config.json"
         path.write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(ModelConfigError, match="is not JSON"):
+        with pytest.raises(ModelConfigError, match="is not JSON: byte 0 is not UTF-8"):
             from_hf(path)
 
     def test_a_huge_file_is_not_read(self, tmp_path, monkeypatch):

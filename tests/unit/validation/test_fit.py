@@ -13,7 +13,7 @@ from servesim.errors import MissingDataError, SettingError, TraceError, UnknownC
 from servesim.records import StepPlan, Work
 from servesim.units import PS_PER_S
 from validation.fit.__main__ import main
-from validation.fit.build import Fit, Request, fit
+from validation.fit.sources.llmservingsim import Fit, Request, fit
 from validation.fit.targets import deployment
 
 TOKENS = [1, 2, 4, 8, *range(16, 2049, 16)]

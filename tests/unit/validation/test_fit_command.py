@@ -9,7 +9,7 @@ from servesim.cost.fitted import Fitted
 from servesim.errors import MissingDataError
 from validation.data import data_dir, source_dir
 from validation.fit.__main__ import main, parse, request_of
-from validation.fit.build import fit
+from validation.fit.sources.llmservingsim import fit
 from validation.fit.targets import CONF, deployment
 
 SHIPPED = ("llama3.1_8b_rtx_pro_6000", "llama3.1_8b_rtx_4090")

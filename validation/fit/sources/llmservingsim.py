@@ -1,4 +1,4 @@
-"""One fit from end to end: profile in, tree of a cost YAML and held-out errors out."""
+"""Fit of vLLM operator profiles (LLMServingSim): profile in, `Fitted` cost out."""
 
 import datetime
 from dataclasses import asdict, dataclass, replace
@@ -7,17 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from servesim import checks
 from servesim.cost import coefficients as parts
 from servesim.cost.fit_range import FitRange
-from servesim.cost.fitted import Fitted
 from servesim.cost.fitted_timer import FittedTimer
 from servesim.deployment import Deployment
 from servesim.errors import SettingError
-from validation.fit import attention, check, curves, host, rows
+from validation.fit import attention, check, curves, host, result, rows, steps
+from validation.fit.kernels import profile_cost
 from validation.fit.targets import TARGETS, deployment
 from validation.sources import llmservingsim as source
+from validation.sources.tables import Array
 
-DIGITS = 4  # of a coefficient; what is measured is good to two or three
+FOLDER = "llmservingsim"
+FORMS = ("coefficients", "kernels")
+HEADER = (
+    "coefficients are microseconds (servesim/cost/coefficients.py); errors are shares, on",
+    "points that were held out of the fit, and do not include the host time",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Request:
         host_seq_us: host time per sequence.
         all_reduce_us: of one all-reduce between the ranks; not in the profile.
         all_reduce_us_per_token: further, per token of the batch.
+        form: of the cost, "coefficients" (Fitted) or "kernels" (Kernels: the measured tables).
     """
 
     gpu: str
@@ -41,23 +49,25 @@ class Request:
     host_seq_us: float = 0.0
     all_reduce_us: float | None = None
     all_reduce_us_per_token: float | None = None
+    form: str = "coefficients"
+
+    def __post_init__(self) -> None:
+        checks.choice("form", self.form, FORMS)
+        checks.whole("tp", self.tp, at_least=1)
+        for setting in ("host_step_us", "host_seq_us", "all_reduce_us", "all_reduce_us_per_token"):
+            value = getattr(self, setting)
+            if value is not None:
+                checks.not_negative(setting, value)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The cost that was fitted, as the tree of its YAML, and what it was checked on."""
+@dataclass(frozen=True, kw_only=True)
+class Fit(result.Fit):
+    """The fit, with the timer of its kernels (no host, no all-reduce)."""
 
-    tree: dict[str, Any]
-    errors: list[check.Part]
-    profile: source.Profile
     timer: FittedTimer
 
-    def cost(self) -> Fitted:
-        """The cost model itself."""
-        return Fitted(**{k: v for k, v in self.tree.items() if not k.startswith("_")})
 
-
-def fit(root: Path, request: Request) -> Fit:
+def fit(root: Path, request: Request) -> result.Fit:
     """Fit `request` to the profiles under `root`, the source's folder.
 
     Raises:
@@ -65,6 +75,8 @@ def fit(root: Path, request: Request) -> Fit:
         SettingError: an input that the profile lacks is not given.
         TraceError: a file of the profile is not what it should be.
     """
+    if request.form == "kernels":
+        return profile_cost.fit(root, request)
     profile = source.read_profile(root, request.gpu, request.model, request.tp)
     target = deployment(request.gpu, request.model, request.tp)
     link = _link(request)
@@ -73,7 +85,7 @@ def fit(root: Path, request: Request) -> Fit:
     held = rows.held_out(table.chunk, table.past, table.seqs, table.kv)
     decode, skew_held = _fit_decode(profile, target, table.where(~held), kv_tokens, request.gpu)
     kernels = _fit_kernels(profile, target, table.where(~held), decode)
-    kernels = parts.parse(_rounded(asdict(kernels)))
+    kernels = parts.parse(result.rounded(asdict(kernels)))
     ranges = _ranges(profile, table)
     timer = FittedTimer(kernels, target.model.num_layers, FitRange(ranges))
     host_us, origin = _host(root, request, timer)
@@ -85,13 +97,15 @@ def fit(root: Path, request: Request) -> Fit:
         "_target_": "servesim.cost.fitted.Fitted",
         "_convert_": "all",
         "allow_mismatch": False,
-        "fitted_on": _fitted_on(target),
+        "fitted_on": result.fitted_on(target),
         "source": _source(profile) | {"host": origin},
         "fit_range": ranges,
         "held_out_error": {part.name: part.summary() for part in errors},
-        "coefficients": _rounded(asdict(full)),
+        "residuals": _residuals(errors),
+        "coefficients": result.rounded(asdict(full)),
     }
-    return Fit(tree, errors, profile, timer)
+    caption = f"host {host_us:g} µs per step, {origin}"
+    return Fit(tree, errors, caption, HEADER, (_dense_curve(profile, timer),), timer=timer)
 
 
 def _fit_decode(
@@ -138,6 +152,17 @@ def _fit_kernels(
         link=parts.Link(0.0, 0.0),
         host=parts.Host(0.0, 0.0),
     )
+
+
+def _residuals(errors: list[check.Part]) -> dict[str, Any]:
+    logs = {part.name: -np.log1p(part.error) for part in errors}
+    return steps.residual_tree(logs["decode_step"], logs["mixed_step"])
+
+
+def _dense_curve(profile: source.Profile, timer: FittedTimer) -> result.Drawn:
+    fitted = np.array([timer.dense_us(int(t)) for t in profile.tokens])
+    unit = "one layer w/o attention, µs"
+    return result.Drawn("tokens", unit, profile.tokens, profile.layer_us, fitted)
 
 
 def _errors(
@@ -189,19 +214,8 @@ def _ranges(profile: source.Profile, table: rows.Attention) -> dict[str, list[in
     }
 
 
-def _ends(axis: source.Array) -> list[int]:
+def _ends(axis: Array) -> list[int]:
     return [int(axis.min()), int(axis.max())]
-
-
-def _fitted_on(target: Deployment) -> dict[str, Any]:
-    return {
-        "model": target.model.name,
-        "gpu": target.gpu.name,
-        "tp": target.tp,
-        "dtype": target.dtype,
-        "kv_dtype": target.kv_dtype,
-        "engine": target.engine,
-    }
 
 
 def _source(profile: source.Profile) -> dict[str, Any]:
@@ -213,13 +227,3 @@ def _source(profile: source.Profile) -> dict[str, Any]:
         "engine_version": profile.engine_version,
         "fitted_at": datetime.date.today().isoformat(),
     }
-
-
-def _rounded(tree: Any) -> Any:
-    """Plain numbers of DIGITS significant digits, whole ones as integers."""
-    if isinstance(tree, dict):
-        return {key: _rounded(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_rounded(value) for value in tree]
-    value = float(np.format_float_positional(tree, DIGITS, unique=False, fractional=False))
-    return int(value) if value.is_integer() else value

@@ -1,0 +1,222 @@
+"""Converters whose sources have a row per point: closed loops, all at once, static batches."""
+
+import pytest
+from measurements import DATACRUNCH, SILICON, cases_of, csv_file, jsonl_file
+
+from servesim.errors import TraceError
+from validation.cases.case import Limits
+from validation.cases.workloads import ClosedLoop, Fixed, LogNormal, OpenLoop, StaticBatch, Uniform
+
+INFERENCEMAX = SILICON | {
+    "origin": "inferencemax-db",
+    "backend_version": "",
+    "model_path": "meta-llama/Llama-3.1-70B",
+    "precision": "fp8",
+}
+
+
+class TestSilicon:
+    def test_a_row_is_a_closed_loop(self, tmp_path):
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", SILICON))
+        assert case.name == "silicon_h100_sxm_vllm_0.12.0_qwen3_32b_tp4_bf16_1024x128_c16"
+        assert case.workload == ClosedLoop(16, 160, Fixed(1024), Fixed(128))
+        assert case.measured == {
+            "ttft_ms": {"unspecified": 100.5},
+            "tpot_ms": {"unspecified": 10.25},
+        }
+        assert (case.tp, case.dtype, case.kv_dtype, case.engine.version) == (
+            *(4, "bf16", "bf16"),
+            "0.12.0",
+        )
+        assert case.limits == Limits(max_num_batched_tokens=3 * 1024 + 16)
+        assert case.counted_from == "queued"
+        assert case.not_covered is None
+
+    def test_inferencemax_draws_lengths_and_keeps_its_release_to_itself(self, tmp_path):
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", INFERENCEMAX))
+        assert case.workload == ClosedLoop(16, 160, Uniform(819, 1024), Uniform(102, 128))
+        assert case.engine.version is None
+        assert (case.dtype, case.kv_dtype) == ("fp8", "fp8")
+        assert case.notes == ("the engine's release is not recorded",)
+        assert (case.limits, case.counted_from) == (Limits(), "sent")
+
+    @pytest.mark.parametrize(
+        ("day", "release"),
+        [
+            ("2025-10-29", "0.11"),
+            ("2025-10-02", "0.11"),
+            ("2025-10-01", "0.10"),
+            ("2024-01-01", None),
+        ],
+    )
+    def test_a_release_that_is_not_recorded_is_the_newest_of_the_day(self, tmp_path, day, release):
+        row = INFERENCEMAX | {"measured": day}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert case.engine.version == release
+
+    def test_a_name_in_fp8_says_the_precision_that_the_row_does_not(self, tmp_path):
+        row = SILICON | {"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8"}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert (case.model, case.dtype, case.kv_dtype) == ("llama3.1_8b", "fp8", "fp8")
+
+    def test_block_quantised_weights_keep_a_16_bit_cache(self, tmp_path):
+        row = SILICON | {"backend": "sglang", "precision": "", "gemm_quant_mode": "fp8_block"}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert (case.dtype, case.kv_dtype) == ("fp8", "bf16")
+
+    def test_an_engine_a_model_or_a_gpu_without_a_yaml_is_not_covered(self, tmp_path):
+        rows = [
+            SILICON | {"backend": "trtllm"},
+            SILICON | {"model_path": "nobody/Unheard-1B"},
+            SILICON | {"system": "h900"},
+            SILICON | {"tp_size": "7"},
+        ]
+        reasons = [c.not_covered for c in cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))]
+        assert reasons == [
+            "no scheduler profile of trtllm",
+            "no model nobody/Unheard-1B in conf/model",
+            "no GPU h900 in conf/hardware",
+            "tp=7 does not split the heads of qwen3_32b",
+        ]
+
+    def test_a_row_that_beats_its_gpu_is_doubtful(self, tmp_path):
+        # 16 users × 1,152 tokens × 2 × 32.8 G FLOP in 101.5 + 127 × 0.1 ms: 10.6 of 4 × 0.99 PFLOPS
+        row = SILICON | {"silicon_tpot_ms": "0.1"}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert "doubtful: implies 270% of" in case.notes[-1]
+
+    def test_a_batch_beside_another_concurrency_is_doubtful(self, tmp_path):
+        row = SILICON | {"batch_size": "2"}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert "doubtful: batch_size 2 beside concurrency 16" in case.notes
+
+
+GPULLM = {
+    "model": "qwen-2.5-7b-instruct",
+    "phase": "output",
+    "run": "_200__1_100",
+    "max_num_seqs": 200,
+    "num_prompts": 4096,
+    "duration_s": 40.0,
+    "input_tokens_per_req": 4.0,
+    "output_tokens_per_req": 100.02,
+    "output_throughput": 10240.0,
+    "kv_cache_tokens": 334816,
+    **{f"{s}_{m}_ms": 5.0 for m in ("ttft", "itl") for s in ("mean", "median", "p99")},
+    "mean_tpot_ms": 17.0,
+}
+BENCHMARK = {
+    "num_prompts": 4096,
+    "duration": 40.0,
+    "completed": 4096,
+    "total_input_tokens": 16384,
+    "total_output_tokens": 409600,
+    "output_throughput": 10240.0,
+    **{f"{s}_{m}_ms": 6.0 for m in ("ttft", "tpot", "itl") for s in ("mean", "median", "p99")},
+}
+
+
+class TestGpullm:
+    def test_all_requests_come_at_once(self, tmp_path):
+        (case,) = cases_of("gpullm", csv_file(tmp_path / "g.csv", GPULLM))
+        assert case.workload == OpenLoop(float("inf"), "constant", 4096, Fixed(4), Fixed(100))
+        assert (case.model, case.hardware) == ("qwen2.5_7b", "h100_64gb_hbm2")
+        assert (case.limits.kv_cache_tokens, case.limits.max_num_seqs) == (334_816, 200)
+        assert case.measured["tpot_ms"] == {"mean": 17.0}
+
+    def test_the_benchmarks_own_file_adds_percentiles(self, tmp_path):
+        path = csv_file(tmp_path / "g.csv", GPULLM | {"kv_cache_tokens": ""})
+        raw = tmp_path / "raw_json" / "qwen-2.5-7b-instruct__output___200__1_100.json"
+        jsonl_file(raw, BENCHMARK)
+        (case,) = cases_of("gpullm", path)
+        assert case.measured["tpot_ms"] == {"mean": 17.0, "p50": 6.0, "p99": 6.0}
+        assert case.limits.kv_cache_tokens is None
+        (alone,) = cases_of("gpullm", raw)
+        assert (alone.name, alone.limits.max_num_seqs) == (case.name, 200)
+        assert alone.workload == case.workload
+
+    def test_a_reply_of_one_token_has_no_tpot(self, tmp_path):
+        row = GPULLM | {"output_tokens_per_req": 1.0}
+        (case,) = cases_of("gpullm", csv_file(tmp_path / "g.csv", row))
+        assert set(case.measured) == {"ttft_ms", "makespan_s", "output_tokens_per_s"}
+
+
+SPECBENCH = {
+    "round": "Round-2",
+    "method": "7B-nospec",
+    "task": "Task_News2HighLight",
+    "subtask": "cnn_dailymail_0.5k",
+    "model": "Qwen2.5-7B-Instruct",
+    "num_spec_tokens": -1,
+    "max_concurrency": 8,
+    "num_prompts": 96,
+    "duration_s": 20.0,
+    "in_tokens": 434.2,
+    "out_tokens": 64.0,
+    "output_throughput": 300.0,
+    **{f"{s}_{m}_ms": 7.0 for m in ("ttft", "tpot", "itl") for s in ("mean", "median", "p99")},
+}
+
+
+def test_specbench_covers_what_runs_without_speculation(tmp_path):
+    rows = [
+        SPECBENCH,
+        SPECBENCH | {"method": "vanilla", "subtask": "spec-bench-qa"},
+        SPECBENCH | {"method": "eagle", "num_spec_tokens": 2},
+        SPECBENCH | {"method": "7B-int4-nospec", "model": "Qwen2.5-7B-Instruct-GPTQ-Int4"},
+    ]
+    news, talk, spec, four_bits = cases_of("specbench", csv_file(tmp_path / "s.csv", *rows))
+    assert news.workload == ClosedLoop(8, 96, Fixed(434), Fixed(64))
+    assert talk.workload.prompt == LogNormal(434.2, 1.1)
+    assert (news.not_covered, talk.not_covered) == (None, None)
+    assert "speculation" in spec.not_covered
+    assert "4-bit" in four_bits.not_covered
+
+
+class TestDatacrunch:
+    def test_lengths_are_uniform_from_the_ratio(self, tmp_path):
+        half = DATACRUNCH | {"random_range_ratio": 0.5, "request_rate": float("inf")}
+        path = jsonl_file(tmp_path / "llama_3_3_70b_online.jsonl", DATACRUNCH, half)
+        whole, upper = cases_of("datacrunch", path)
+        assert whole.workload == OpenLoop(4.0, "poisson", 1200, Uniform(1, 1024), Uniform(1, 512))
+        assert (whole.model, whole.tp) == ("llama3.1_70b", 4)
+        assert whole.limits.enable_prefix_caching is False
+        assert upper.workload.prompt == Uniform(512, 1024)
+        assert upper.workload.rate_rps == float("inf")
+
+    def test_unrecorded_lengths_are_not_covered(self, tmp_path):
+        row = DATACRUNCH | {"dataset_name": "sharegpt"}
+        (case,) = cases_of("datacrunch", jsonl_file(tmp_path / "llama_3_3_70b.jsonl", row))
+        assert "sharegpt" in case.not_covered
+
+    def test_a_file_that_names_no_known_model_is_refused(self, tmp_path):
+        with pytest.raises(TraceError, match="must begin with llama_3_3_70b or llama_405b"):
+            cases_of("datacrunch", jsonl_file(tmp_path / "other.jsonl", DATACRUNCH))
+
+
+ARGONNE = {
+    "Hardware": "Nvidia A100 GPU",
+    "Num of Hardware": 4,
+    "Framework": "vLLM",
+    "Model": "meta-llama/Llama-2-70b-hf",
+    "Input Output Length": 128,
+    "Batch Size": 16,
+    "Latency": 2.5,
+    "Throughput": 1638.4,
+}
+
+
+def test_argonnes_rows_are_static_batches(tmp_path):
+    others = (
+        {"Framework": "llama.cpp"},
+        {"Hardware": "Intel PVC GPU"},
+        {"Hardware": "AMD MI250 GPU"},
+    )
+    rows = [ARGONNE, *(ARGONNE | other for other in others)]
+    known, engine, gpu, card = cases_of("argonne", csv_file(tmp_path / "a.csv", *rows))
+    assert known.workload == StaticBatch(16, Fixed(128), Fixed(128))
+    assert known.measured == {"makespan_s": {"value": 2.5}, "total_tokens_per_s": {"value": 1638.4}}
+    assert (known.hardware, known.tp, known.not_covered) == ("a100_40gb_sxm", 4, None)
+    assert "llama.cpp" in engine.not_covered
+    assert "Intel PVC" in gpu.not_covered
+    assert "two GPUs" in card.not_covered

@@ -1,0 +1,1 @@
+"""What no kernel table has, tuned on measured runs, per GPU and engine: host time, front end."""

@@ -1,0 +1,90 @@
+"""validation/calibration.yaml: what was tuned, on what, with how many parameters; and its uses.
+
+    GPU (option of conf/hardware):
+      ENGINE (vllm, sglang):
+        host: {us: ..., ...}          # of every kernels cost of this GPU and engine
+        front_end: {queue_us: ..., ...}
+        fitted_from: sources, and how many of their cases were tuned on and held out
+        parameters: how many were free
+        fitted_at: date
+        residuals: {levels: [...], decode: [...], prefill: [...]}  # servesim/cost/residuals.py
+        error: {tuned: {metric: {cases, median, p90}}, held_out: ...}
+
+The host times go into the costs when they are fitted; the front end's delays are an option of
+conf/front_end.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servesim.errors import OutputError, TraceError
+from servesim.units import US_PER_S
+
+BOOK = Path(__file__).resolve().parents[1] / "calibration.yaml"
+HEAD = """\
+# Host time per step and front-end delays by GPU and engine, microseconds: in no kernel table, so
+# tuned on measured runs by `python -m validation.calibrate`. Keys: validation/calibrate/book.py
+"""
+
+
+def read(path: Path = BOOK) -> dict[str, Any]:
+    """GPU → engine → entry; empty where there is no such file.
+
+    Raises:
+        TraceError: the file is no such mapping.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise TraceError(str(path), None, " ".join(str(error).split())) from None
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise TraceError(str(path), None, "must map GPUs to engines")
+    return content
+
+
+def write(gpu: str, engine: str, entry: dict[str, Any], path: Path = BOOK) -> None:
+    """Put one entry in; the others stay.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    content = read(path)
+    content.setdefault(gpu, {})[engine] = entry
+    ordered = {name: dict(sorted(content[name].items())) for name in sorted(content)}
+    _write(path, HEAD + yaml.safe_dump(ordered, sort_keys=False, width=110))
+
+
+def write_front_end(gpu: str, engine: str, entry: dict[str, Any], folder: Path) -> Path | None:
+    """The option of conf/front_end for this GPU and engine, or None where no delay was tuned.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    if not entry["front_end"]:
+        return None
+    seconds = {
+        key.replace("_us", "_s", 1): float(f"{value / US_PER_S:.4g}")
+        for key, value in entry["front_end"].items()
+    }
+    lines = [
+        f"# {engine} on {gpu}: between the client's clock and the engine's queue, on the hosts of",
+        f"# {entry['fitted_from']} ({entry['fitted_at']})",
+        f"# python -m validation.calibrate cases=... gpu={gpu} engine={engine} write=true",
+        "_target_: servesim.engine.front_end.FrontEnd",
+        *(f"{key}: {seconds.get(key, 0.0):g}" for key in ("queue_s", "queue_s_per_prompt_token")),
+        "output_s: 0 # not told apart from queue_s by a TTFT",
+    ]
+    path = folder / f"{engine}_{gpu}.yaml"
+    _write(path, "\n".join(lines) + "\n")
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror}") from None

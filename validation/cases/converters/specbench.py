@@ -1,0 +1,92 @@
+"""spec-bench-vllm: vLLM 0.6.6 (V0) on one A100 with and without speculation, in closed loops.
+
+The rows without speculation are cases; the others are listed as not covered. Only the mean lengths
+are recorded. A data set whose name gives its prompts' size (`cnn_dailymail_1k`) has lengths of the
+mean: its replies come to 64.0, 127.8 or 254 tokens, so nearly all end at a cap. The lengths of the
+others are taken as log-normal with the spread of conversations.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from validation.cases.case import Case, Engine, Source
+from validation.cases.converted import Converted, measured, place
+from validation.cases.published import slug
+from validation.cases.rows import Row, read_csv
+from validation.cases.workloads import ClosedLoop, Fixed, LogNormal
+
+PATTERNS = ("spec-bench-vllm/*.csv",)
+COLUMNS = (
+    *("round", "method", "task", "subtask", "model", "num_spec_tokens", "max_concurrency"),
+    *("num_prompts", "duration_s", "in_tokens", "out_tokens", "output_throughput"),
+    *(f"{s}_{m}_ms" for m in ("ttft", "tpot", "itl") for s in ("mean", "median", "p99")),
+)
+WITHOUT_SPECULATION = ("vanilla", "nospec")
+CONVERSATION_CV = 1.1  # coefficient of variation of ShareGPT's replies
+_SIZED = re.compile(r"_[\d.]+k$")
+_FOUR_BITS = re.compile(r"int4|awq|gptq", re.IGNORECASE)
+COLUMNS_OF = {
+    **{
+        f"{m}_ms": {"mean": f"mean_{m}_ms", "p50": f"median_{m}_ms", "p99": f"p99_{m}_ms"}
+        for m in ("ttft", "tpot", "itl")
+    },
+    "makespan_s": {"value": "duration_s"},
+    "output_tokens_per_s": {"value": "output_throughput"},
+}
+
+
+def convert(path: Path) -> Iterator[Converted]:
+    """One case per row."""
+    for row in read_csv(path, COLUMNS):
+        yield Converted(_case(row, path.name))
+
+
+def _case(row: Row, file: str) -> Case:
+    published, method = row.text("model"), row.text("method")
+    found = place("vllm", published, "A100-80GB")
+    four_bits = bool(_FOUR_BITS.search(published))
+    users = row.whole("max_concurrency")
+    return Case(
+        name=slug(
+            *("specbench", row.text("round"), method, found.model, row.text("subtask")),
+            *(f"k{max(row.integer('num_spec_tokens'), 0)}", f"c{users}"),
+        ),
+        source=Source(
+            name="specbench",
+            repository="github.com/spitzblattr/spec-bench-vllm",
+            commit="c79c615501571aa7a8c6d752c23ea4bb2933d552",
+            licence=None,
+            file=file,
+            row=f"line {row.line}",
+        ),
+        engine=Engine("vllm", "0.6.6.post1"),
+        model=found.model,
+        hardware=found.hardware,
+        dtype="int4" if four_bits else "bf16",
+        workload=ClosedLoop(
+            concurrency=users,
+            num_requests=row.whole("num_prompts"),
+            prompt=_length(row, "in_tokens"),
+            output=_length(row, "out_tokens"),
+        ),
+        measured=measured(row, COLUMNS_OF),
+        counted_from="sent",
+        not_covered=_why_not(method, four_bits) or found.not_covered,
+        notes=("only the mean lengths are recorded",),
+    )
+
+
+def _length(row: Row, column: str) -> Fixed | LogNormal:
+    mean = row.positive(column)
+    if _SIZED.search(row.text("subtask")):
+        return Fixed(max(round(mean), 1))
+    return LogNormal(mean, CONVERSATION_CV)
+
+
+def _why_not(method: str, four_bits: bool) -> str | None:
+    if not method.endswith(WITHOUT_SPECULATION):
+        return "speculation in vLLM V0 (batch expansion)"
+    if four_bits:
+        return "4-bit weights with 16-bit arithmetic have no cost"
+    return None

@@ -1,0 +1,52 @@
+"""Times that no kernel table holds: host and front end, by GPU and engine family, from one file."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servesim.cost.kernel_timer import Host
+from servesim.errors import TraceError
+
+FILE = Path(__file__).resolve().parents[2] / "calibration.yaml"
+DEFAULT = ("default", "any")
+
+
+def host_of(hardware: str, engine: str, file: Path = FILE) -> tuple[dict[str, float], str]:
+    """Host times of an engine family on a GPU (its YAML's name), and where they are from.
+
+    Raises:
+        TraceError: the file does not hold what it should.
+    """
+    gpu, family, entry = _entry(hardware, engine, file)
+    for key in ("host", "fitted_from"):
+        if key not in entry:
+            raise TraceError(str(file), None, f"has no '{gpu}.{family}.{key}'")
+    known = [field.name for field in fields(Host)]
+    for name in entry["host"]:
+        if name not in known:
+            reason = f"'{gpu}.{family}.host.{name}' is none of {', '.join(known)}"
+            raise TraceError(str(file), None, reason)
+    host = {name: float(entry["host"].get(name, 0.0)) for name in known}
+    return host, f"{file.name}, {gpu}.{family}: {entry['fitted_from']}"
+
+
+def residuals_of(hardware: str, engine: str, file: Path = FILE) -> dict[str, Any]:
+    """`residuals` of a cost's YAML, from the runs that were tuned on; empty where none were.
+
+    Raises:
+        TraceError: the file does not hold what it should.
+    """
+    _, _, entry = _entry(hardware, engine, file)
+    return {"residuals": entry["residuals"]} if "residuals" in entry else {}
+
+
+def _entry(hardware: str, engine: str, file: Path) -> tuple[str, str, dict[str, Any]]:
+    """GPU, family and entry of the file that stand for an engine on a GPU."""
+    tree: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for gpu, family in ((hardware, engine), DEFAULT):
+        entry = (tree.get(gpu) or {}).get(family)
+        if entry is not None:
+            return gpu, family, entry
+    raise TraceError(str(file), None, f"has no '{'.'.join(DEFAULT)}'")

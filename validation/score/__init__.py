@@ -1,0 +1,1 @@
+"""How wrong is it: every measured case beside its prediction."""

@@ -5,6 +5,7 @@ included: five hundred lines of which a reader needs eighty.
 """
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -33,6 +34,7 @@ _FOOT = "Hydra's own options: servesim --hydra-help"
 # a fitted cost is data below its first level: what was measured, and what came of it
 _DATA = "cost"
 _MOST_VALUES = 8  # a setting of more is a table, too
+_SIZE = "… "  # begins what stands for a table
 _WIDTH = 100  # columns of a line
 
 
@@ -83,9 +85,16 @@ def _lines(config: Any) -> list[str]:
 
 
 def _indented(settings: Mapping[str, str]) -> list[str]:
-    """A line for each setting; options that have none share one."""
+    """A line for each setting; tables share lines, and so do options without settings."""
     empty = [name for name, text in settings.items() if text == "{}"]
-    lines = [f"  {name}: {text}" for name, text in settings.items() if name not in empty]
+    tables = {name: text for name, text in settings.items() if text.startswith(_SIZE)}
+    lines = [
+        f"  {name}: {text}"
+        for name, text in settings.items()
+        if name not in empty and name not in tables
+    ]
+    together = ", ".join(f"{name}: {text}" for name, text in tables.items())
+    lines += wrap(together, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     return lines + ([f"  {', '.join(empty)}: {{}}"] if empty else [])
 
 
@@ -93,7 +102,7 @@ def _inner(group: str, value: Any) -> str:
     """A setting of a group; of a large one only its size."""
     size = _num_values(value)
     if size > _MOST_VALUES or (group == _DATA and isinstance(value, Mapping)):
-        return f"… {size} values"
+        return f"{_SIZE}{size} values"
     return _written(value)
 
 

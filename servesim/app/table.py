@@ -51,7 +51,7 @@ _TOLD_OTHERWISE = {
     *("trace_rows", "duplicate_rows", "rows_out_of_order"),
     *("prompts_lengthened_to_prefix", "replies_capped", "concurrency", "sessions"),
     *("front_end", "front_end_queue_s", "front_end_queue_s_per_prompt_token"),
-    "front_end_output_s",
+    *("front_end_output_s", "front_end_queue_s_per_request_at_once"),
 }
 
 

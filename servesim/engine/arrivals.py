@@ -6,6 +6,7 @@ clients that wait for replies are told when requests end, and `next_ps` moves.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -105,11 +106,12 @@ class ClientArrivals:
         return (*(request for _, _, request in self._sent), *self._unsent.values())
 
     def _send(self, sendings: Sequence[Sending]) -> None:
+        at_once = Counter(sent_ps for _, sent_ps in sendings)
         for rid, sent_ps in sendings:
             request = self._unsent.pop(rid)
             if request.arrival_ps != sent_ps:
                 request = replace(request, arrival_ps=sent_ps)
-            queued_ps = sent_ps + self._front_end.queue_ps(request.prompt_tokens)
+            queued_ps = sent_ps + self._front_end.queue_ps(request.prompt_tokens, at_once[sent_ps])
             heapq.heappush(self._sent, (queued_ps, rid, request))
         if self._sent:
             self.next_ps = self._sent[0][0]

@@ -36,8 +36,11 @@ def test_an_experiment_sweeps_settings_that_exist(path):
     sweep = cfg.hydra.sweeper.params
     assert sweep
     parser = OverridesParser.create()
-    for setting, values in sweep.items():
-        override = parser.parse_override(f"{setting}={values}")
-        assert override.is_sweep_override()
-        for value in override.sweep_string_iterator():
-            setup_from(f"experiment={path.stem}", f"{setting}={value}")
+    overrides = [parser.parse_override(f"{name}={values}") for name, values in sweep.items()]
+    assert all(override.is_sweep_override() for override in overrides)
+    swept = [
+        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()] for o in overrides
+    ]
+    # the n-th values of all parameters together; a shorter list begins anew
+    for n in range(max(map(len, swept))):
+        setup_from(f"experiment={path.stem}", *(values[n % len(values)] for values in swept))

@@ -9,6 +9,7 @@ import yamls
 
 from servesim.app.api import setup_from
 from servesim.cost.kernels import Kernels
+from servesim.errors import CostMismatchError
 from servesim.records import StepPlan, Work
 from validation.fit.batch import PLAN, planned
 from validation.fit.kernels import deployments
@@ -59,3 +60,15 @@ def test_it_is_an_option_of_the_command_line():
     )
     assert isinstance(setup.cost, Kernels)
     assert setup.cost.mismatch(setup.deployment) == ""
+
+
+def test_a_cost_of_another_engine_wants_it_named():
+    chosen = (
+        "cost=kernels/sglang_h100_sxm_llama3.1_8b_tp1_bf16",
+        *("model=llama3.1_8b", "hardware=h100_sxm", "scheduler=sglang"),
+    )
+    setup = setup_from(*chosen, "engine=sglang")
+    assert setup.cost.bind(setup.deployment).step_time(StepPlan(decodes(1, 100))).duration_ps > 0
+    vllm = setup_from(*chosen)
+    with pytest.raises(CostMismatchError, match="does not hold for engine vllm instead of sglang"):
+        vllm.cost.bind(vllm.deployment)

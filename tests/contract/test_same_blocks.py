@@ -18,8 +18,11 @@ KINDS = {
     "recurrent": ("model=qwen3.6_27b", "hardware=h100_sxm", "tp=2", "max_model_len=32768"),
     "fp8 cache": ("model=qwen3_32b", "hardware=h100_sxm", "tp=2", "kv_dtype=fp8_e4m3"),
 }
+# a YAML of each class: the releases of vLLM V1 differ in what they derive, not in what they take
+# as given
+_TREES = {path.stem: yamls.tree(path) for path in yamls.of("scheduler")}
+PROFILES = {tree["_target_"]: stem for stem, tree in _TREES.items() if "_target_" in tree}
 HOW = {
-    "derived": (),
     "a share": ("kv.gpu_memory_utilization=0.85",),
     "one term": ("kv.activation_gib=1.5",),
     "one reserve": ("kv.reserve_gib=1",),
@@ -54,10 +57,10 @@ def test_the_same_blocks(path, kind):
     check(path.stem, *KINDS[kind])
 
 
-@yamls.each("scheduler")
+@pytest.mark.parametrize("scheduler", PROFILES.values())
 @pytest.mark.parametrize("how", HOW)
-def test_the_same_blocks_with_measured_terms(path, how):
-    check(path.stem, *KINDS["dense, a short context"], *HOW[how])
+def test_the_same_blocks_with_measured_terms(scheduler, how):
+    check(scheduler, *KINDS["dense, a short context"], *HOW[how])
 
 
 @yamls.each("scheduler")

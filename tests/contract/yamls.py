@@ -1,6 +1,7 @@
 """The YAML files of a config group, and a test over each of them."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,11 @@ def each(group: str) -> Callable[..., Any]:
 def tree(path: Path) -> Any:
     """The file as it is, neither composed nor resolved."""
     return OmegaConf.load(path)
+
+
+@cache
+def stems(group: str) -> dict[str, str]:
+    """Name in the file → the file's own, of a group whose files have names."""
+    named = [(tree(path).name, path.stem) for path in of(group)]
+    assert len(dict(named)) == len(named), f"two files of conf/{group} have the same name"
+    return dict(named)

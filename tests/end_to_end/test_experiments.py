@@ -85,7 +85,7 @@ def test_the_comparison_on_the_recorded_trace(tmp_path):
         pytest.skip(f"needs public measurements at {DATA}; set SERVESIM_DATA")
     path = DATA / "azure-llm-2023" / "AzureLLMInferenceTrace_conv.csv"
     arguments = ("experiment=policy_comparison_azure", "workload.limit=40", f"workload.path={path}")
-    assert main([*arguments, *SHRUNK]) == 0
+    assert main([*arguments, *SHRUNK, "seed=1"]) == 0  # a trace has the same requests under any
     rows = pd.read_csv(tmp_path / "outputs" / "policy_comparison_azure" / "rows.csv")
     assert (rows["finished"] == 40).all()
     assert rows["order"].nunique() == len(ORDERS)

@@ -28,6 +28,7 @@ from validation.fit.steps import LEVELS
 from validation.score.engines import profile_for
 from validation.score.names import option_of
 from validation.score.pool import cpus
+from validation.score.rows import DOUBTFUL
 from validation.score.settings import settings_of
 
 USAGE = """\
@@ -122,7 +123,10 @@ def quantiles(residuals: Sequence[Residual]) -> dict[str, list[float]]:
 
 
 def _eligible(asked: Arguments) -> list[Case]:
-    """Covered cases of this GPU and engine with kernel tables, in which nobody waits for memory."""
+    """Covered cases of this GPU and engine with kernel tables, in which nobody waits for memory.
+
+    Cases that their source makes doubtful are left out.
+    """
     if not asked.cases.is_dir():
         raise MissingDataError(f"cases={asked.cases}: no such folder")
     found = []
@@ -131,6 +135,8 @@ def _eligible(asked: Arguments) -> list[Case]:
             continue
         case = shortened(read_case(path))
         if case.not_covered is not None or case.dp > 1:
+            continue
+        if any(note.startswith(DOUBTFUL) for note in case.notes):
             continue
         if profile_for(case.engine.name, case.engine.version).family != asked.engine:
             continue

@@ -55,7 +55,8 @@ def write(gpu: str, engine: str, entry: dict[str, Any], path: Path = BOOK) -> No
     content = read(path)
     content.setdefault(gpu, {})[engine] = entry
     ordered = {name: dict(sorted(content[name].items())) for name in sorted(content)}
-    _write(path, HEAD + yaml.safe_dump(ordered, sort_keys=False, width=110))
+    text = yaml.safe_dump(ordered, sort_keys=False, width=100, default_flow_style=None)
+    _write(path, HEAD + text)
 
 
 def write_front_end(gpu: str, engine: str, entry: dict[str, Any], folder: Path) -> Path | None:

@@ -6,11 +6,12 @@ enough for means of a load that the engine sustains, and other cases are not.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from servesim.app.api import setup_from
 from servesim.app.run import execute
@@ -27,6 +28,8 @@ from validation.score.settings import settings_of
 CENTRAL = ("mean", "unspecified", "value")
 METRICS = ("ttft_ms", "tpot_ms", "itl_ms", "makespan_s")
 STAGE_S = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def has_room(case: Case, folder: Path) -> bool:
     return not predict(case, settings_of(case, folder)).congested
 
 
-_known: dict[str, tuple[Setup, Load]] = {}  # of this process
+_known: dict[tuple[Path, str], tuple[Setup, Load]] = {}  # of this process
 
 
 class Runs:
@@ -60,31 +63,37 @@ class Runs:
     Args:
         cases: with a kernels cost each.
         folder: of their files.
-        jobs: processes.
+        jobs: processes; one needs none beside this.
     """
 
     def __init__(self, cases: Sequence[Case], folder: Path, jobs: int) -> None:
         self._cases, self._folder = tuple(cases), folder
-        self._pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+        spawn = get_context("spawn")
+        self._pool = ProcessPoolExecutor(jobs, mp_context=spawn) if jobs > 1 else None
 
     def __enter__(self) -> "Runs":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def with_room(self) -> list[Case]:
         """The cases in which nobody waits for memory."""
-        jobs = [self._pool.submit(has_room, case, self._folder) for case in self._cases]
-        return [case for case, job in zip(self._cases, jobs, strict=True) if job.result()]
+        rooms = self._each(has_room)
+        return [case for case, room in zip(self._cases, rooms, strict=True) if room]
 
     def residuals(self, values: Values) -> list[Residual]:
         """Of all cases, in their order, with these parameters."""
-        jobs = [
-            self._pool.submit(residuals_of, case, self._folder, dict(values))
-            for case in self._cases
-        ]
-        return [residual for job in jobs for residual in job.result()]
+        of_cases = self._each(residuals_of, dict(values))
+        return [residual for of_case in of_cases for residual in of_case]
+
+    def _each(self, function: Callable[..., T], *more: object) -> list[T]:
+        """`function(case, folder, *more)` of all cases, in their order."""
+        if self._pool is None:
+            return [function(case, self._folder, *more) for case in self._cases]
+        jobs = [self._pool.submit(function, case, self._folder, *more) for case in self._cases]
+        return [job.result() for job in jobs]
 
 
 def shortened(case: Case) -> Case:
@@ -105,10 +114,11 @@ def residuals_of(case: Case, folder: Path, values: Values) -> list[Residual]:
     Raises:
         ServesimError: it cannot be simulated.
     """
-    if case.name not in _known:
+    key = folder, case.name
+    if key not in _known:
         setup = setup_from(*settings_of(case, folder).overrides)
-        _known[case.name] = setup, setup.workload.load(setup.seed)
-    setup, load = _known[case.name]
+        _known[key] = setup, setup.workload.load(setup.seed)
+    setup, load = _known[key]
     setup = laid_over(setup, values, case.counted_from == "sent")
     figures = of_record(execute(setup, load=load).record)
     found = []

@@ -122,7 +122,8 @@ def default_out(settings: dict[str, Any]) -> str:
     """A place that is nobody's: shipped costs are not overwritten unasked."""
     tp = f"_tp{settings['tp']}" if settings.get("tp", 1) != 1 else ""
     model = settings["model"].split("/")[-1]
-    return f"outputs/cost/{model}_{settings['gpu']}{tp}.yaml".lower()
+    gpu = settings.get("gpu") or request_of(settings).gpu
+    return f"outputs/cost/{model}_{gpu}{tp}.yaml".lower()
 
 
 def write(path: Path, text: str) -> None:

@@ -7,12 +7,13 @@ not explain is the host.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from scipy.optimize import brentq
 
 from servesim.cost.fitted_timer import FittedTimer
 from servesim.errors import SettingError
-from servesim.records import StepPlan, Work
+from servesim.records import Decodes, StepPlan
 from servesim.units import US_PER_S, ps_to_seconds
 from validation.sources.llmservingsim import Served
 
@@ -44,6 +45,7 @@ def derive(run: list[Served], kernels: FittedTimer) -> HostTime:
     steps = last.output_tokens - 1
     alive = [s for s in run if s.last_token_s > last.first_token_s and s is not last]
 
+    @cache  # the search asks for both ends of its interval again
     def excess_s(host_us: float) -> float:
         return _duration_s(last, alive, kernels, host_us) - (last.last_token_s - last.first_token_s)
 
@@ -65,19 +67,19 @@ def _duration_s(last: Served, alive: list[Served], kernels: FittedTimer, host_us
         clock_s = last.first_token_s
         stops = [steps] * len(alive)
         for step in range(steps):
-            work = [_decode(0, last, steps - step)]
+            contexts = [_context(last, steps - step)]
             for i, served in enumerate(alive):
                 if served.last_token_s > clock_s:
-                    work.append(_decode(i + 1, served, max(1, ends[i] - step)))
+                    contexts.append(_context(served, max(1, ends[i] - step)))
                 elif stops[i] == steps:
                     stops[i] = step
-            duration_ps = kernels.step_time(StepPlan(tuple(work))).duration_ps
+            batch = Decodes(len(contexts), sum(contexts), max(contexts))
+            duration_ps = kernels.step_time(StepPlan((), decodes=batch)).duration_ps
             clock_s += ps_to_seconds(duration_ps) + host_us / US_PER_S
         ends, total_s = stops, clock_s - last.first_token_s
     return total_s
 
 
-def _decode(rid: int, served: Served, steps_left: int) -> Work:
-    """The decode that has `steps_left` steps to the request's last token, this one included."""
-    context = served.input_tokens + served.output_tokens - steps_left
-    return Work(rid, 1, max(0, context - 1), 0, True)
+def _context(served: Served, steps_left: int) -> int:
+    """KV read by the decode with `steps_left` steps to the last token, this one included."""
+    return max(1, served.input_tokens + served.output_tokens - steps_left)

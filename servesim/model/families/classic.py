@@ -61,6 +61,8 @@ def read(config: Config) -> ModelSpec:
     """By the traits of the model type; Falcon says its own."""
     kind = config.text("model_type")
     falcon = kind in ("falcon", "RefinedWeb", "RefinedWebModel")
+    if not falcon and kind not in _TRAITS:  # an inner configuration under one of these types
+        raise config.error("model_type", f"must be one of {', '.join(MODEL_TYPES)} here")
     traits = _falcon(config) if falcon else _TRAITS[kind]
     hidden = decoder.hidden_size(config)
     names = ("num_hidden_layers", "n_layer", "n_layers")

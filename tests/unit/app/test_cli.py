@@ -37,7 +37,7 @@ def test_a_run_prints_a_table_and_says_where_its_files_are(capsys, tmp_path):
 
 
 def test_a_run_directory_holds_config_summary_run_and_requests(capsys, tmp_path):
-    run(capsys, *SMALL, "seed=3")
+    run(capsys, *SMALL, "seed=3", "kv_dtype=${dtype}")
     directory = run_directory(tmp_path)
     config = yaml.safe_load((directory / "config.yaml").read_text())
     summary = json.loads((directory / "summary.json").read_text())
@@ -45,6 +45,7 @@ def test_a_run_directory_holds_config_summary_run_and_requests(capsys, tmp_path)
     requests = pd.read_parquet(directory / "requests.parquet")
     assert config["seed"] == summary["seed"] == about["seed"] == 3
     assert config["policies"]["order"]["_target_"].endswith(".Fcfs")  # composed
+    assert config["kv_dtype"] == "bf16"  # resolved
     assert "seed=3" in about["overrides"]
     assert {"servesim", "commit", "wall_time_s", "notes", "warnings"} <= set(about)
     assert len(requests) == summary["requests"] == 5
@@ -153,13 +154,14 @@ def test_help_is_short_and_leaves_fitted_data_out(capsys):
     for words in ((), ("workload=trace",), ("workload=shared_prefix", "cost=roofline")):
         assert main(["--help", *words]) == 0
         text = capsys.readouterr().out
-        # a trace has more settings than any other choice
-        assert len(text.splitlines()) < (130 if words == ("workload=trace",) else 120)
+        assert len(text.splitlines()) < 120
         assert "_target_" not in text
     main(["--help"])
     text = capsys.readouterr().out
     assert "coefficients: …" in text
     assert "prompt: …" in text
+    assert "\ncost=kernels/NAME: " in text
+    assert "h100_sxm_llama" not in text
 
 
 def test_help_shows_the_settings_of_other_choices_and_names_a_wrong_one(capsys):

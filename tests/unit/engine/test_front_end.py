@@ -34,6 +34,14 @@ def test_a_short_prompt_overtakes_a_long_one_on_its_way_to_the_queue():
     assert [r.scheduled_ps // MS for r in done] == [27, 7, 47]
 
 
+def test_each_of_those_sent_at_once_waits_for_all_of_them():
+    delays = FrontEnd(queue_s=0.005, queue_s_per_request_at_once=0.002)
+    load = [request(0), request(1), request(2), request(3, MS)]
+    done = serve(load, front_end=delays).requests
+    # 5 + 2 others of 2 each; the last is sent alone
+    assert [r.queued_ps // MS for r in done] == [9, 9, 9, 6]
+
+
 def test_a_user_reacts_to_what_it_has_received():
     done = serve([request(i) for i in range(3)], release=Users(1, 3 * MS), front_end=DELAYS)
     # 9 to the queue, two steps, 2 back, 3 to think
@@ -67,7 +75,9 @@ def test_no_front_end_is_not_there():
     assert serve(load, front_end=FrontEnd()) == serve(load)
 
 
-@pytest.mark.parametrize("name", ["queue_s", "queue_s_per_prompt_token", "output_s"])
+@pytest.mark.parametrize(
+    "name", ["queue_s", "queue_s_per_prompt_token", "output_s", "queue_s_per_request_at_once"]
+)
 def test_a_delay_is_not_negative(name):
     with pytest.raises(SettingError, match=f"{name}=-1: must be 0 or more"):
         FrontEnd(**{name: -1})

@@ -196,6 +196,11 @@ class TestUnknownArchitectures:
     def test_a_cache_that_is_not_understood_is_refused(self, keys):
         refused(LLAMA | {"model_type": "novel"} | keys, "is not understood for the unknown")
 
+    @pytest.mark.parametrize("kind", ["gpt2", "starcoder2"])
+    def test_an_unknown_type_inside_one_that_needs_its_name_is_refused(self, kind):
+        keys = {"model_type": kind, "text_config": LLAMA | {"model_type": "novel"}}
+        refused(keys, "text_config.model_type='novel': must be one of gpt2, ")
+
     def test_experts_under_another_name_are_not_overlooked(self):
         refused(LLAMA | {"model_type": "novel", "expert_count": 8}, "expert_count=8: is not under")
 

@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from servesim.app.api import setup_from
+from servesim.app.paths import conf_dir
 from servesim.app.run import execute
 from servesim.errors import ServesimError, TraceError, UnknownChoiceError
 from validation.calibrate import __main__ as command
-from validation.calibrate import book
+from validation.calibrate import apply, book
 from validation.calibrate.parameters import chosen, laid_over, part
 from validation.calibrate.runs import Residual, has_room, residuals_of, shortened
 from validation.calibrate.search import search
@@ -165,3 +166,29 @@ def test_too_few_cases_for_the_parameters(tmp_path, capsys):
     arguments = [f"cases={tmp_path}", "gpu=h100_sxm", "engine=vllm", "jobs=1", "share=1"]
     assert command.main(arguments) == 2
     assert "1 cases for 3 parameters" in capsys.readouterr().err
+
+
+def test_the_book_is_written_into_the_costs(tmp_path, capsys):
+    path = tmp_path / "calibration.yaml"
+    tuned = {"levels": [0.1, 0.9], "decode": [-0.1, 0.1], "prefill": [-0.2, 0.2]}
+    entry = {"host": {"us_per_seq": 7.0}, "fitted_from": "here", "residuals": tuned}
+    book.write("h100_sxm", "vllm", entry, path)
+    cost = (conf_dir() / "cost" / "kernels" / "vllm_h100_sxm_llama3.1_8b_tp1_bf16.yaml").read_text()
+    text = apply.applied(cost, path)
+    before, after = yaml.safe_load(cost), yaml.safe_load(text)
+    assert after["host"]["us_per_seq"] == 7.0
+    assert after["host"]["exposed_us"] == 0.0
+    assert after["residuals"] == tuned
+    assert after["source"]["host"] == "calibration.yaml, h100_sxm.vllm: here"
+    assert after["tables"] == before["tables"]
+    assert text.splitlines()[0] == cost.splitlines()[0]
+    assert apply.applied(text, path) == text
+    assert apply.main([f"folder={tmp_path / 'none'}"]) == 2
+    assert "no *.yaml in it" in capsys.readouterr().err
+
+
+def test_the_costs_hold_what_the_book_says():
+    names = ("vllm_h100_sxm_llama3.1_8b_tp1_bf16", "sglang_h100_sxm_qwen3_32b_tp4_bf16")
+    for name in names:
+        text = (conf_dir() / "cost" / "kernels" / f"{name}.yaml").read_text()
+        assert yaml.safe_load(apply.applied(text, book.BOOK)) == yaml.safe_load(text)

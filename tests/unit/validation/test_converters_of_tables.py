@@ -83,7 +83,16 @@ class TestSilicon:
         # 16 users × 1,152 tokens × 2 × 32.8 G FLOP in 101.5 + 127 × 0.1 ms: 10.6 of 4 × 0.99 PFLOPS
         row = SILICON | {"silicon_tpot_ms": "0.1"}
         (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
-        assert "doubtful: implies 270% of" in case.notes[-1]
+        assert (
+            "doubtful: implies more of the GPU's peak FLOPS than kernels reach: 270% in"
+            in case.notes[-1]
+        )
+
+    def test_so_are_the_other_rows_of_its_run(self, tmp_path):
+        rows = [SILICON, SILICON | {"silicon_tpot_ms": "0.1"}, SILICON | {"system": "h200_sxm"}]
+        first, _, elsewhere = cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))
+        assert any("doubtful: another row" in note for note in first.notes)
+        assert not any("doubtful" in note for note in elsewhere.notes)
 
     def test_a_batch_beside_another_concurrency_is_doubtful(self, tmp_path):
         row = SILICON | {"batch_size": "2"}

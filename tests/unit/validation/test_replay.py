@@ -69,5 +69,6 @@ def test_every_case_of_the_repository(path, capsys, monkeypatch):
     # the source's own summary of the measured run
     assert rows["ttft_ms mean"][0] == "7097.157"
     assert rows["ttft_ms mean"][3] == "-4.0%"
-    for figure in ("ttft_ms mean", "tpot_ms mean", "e2e_ms mean"):
-        assert abs(float(rows[figure][2].rstrip("%"))) < 15
+    # per cent; what the fitted cost of this GPU was off by
+    for figure, most in {"ttft_ms mean": 2.5, "tpot_ms mean": 0.2, "e2e_ms mean": 0.8}.items():
+        assert abs(float(rows[figure][2].rstrip("%"))) <= most, figure

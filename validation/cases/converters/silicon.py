@@ -23,6 +23,7 @@ what an fp8 cache holds; a bf16 one holds half.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from validation.cases.case import Case, Engine, Limits, Source
@@ -53,12 +54,25 @@ RELEASED = {
 }
 LEAST_SHARE = 0.8  # of a nominal length, InferenceMAX
 DOUBTFUL_SHARE = 0.6  # of the peak FLOPS, by the linear layers alone
+IMPLIES = "implies more of the GPU's peak FLOPS than kernels reach"
 
 
 def convert(path: Path) -> Iterator[Converted]:
-    """One case per row."""
-    for row in read_csv(path, COLUMNS):
-        yield Converted(_case(row, path))
+    """One case per row; rows of a run of which one cannot be are all doubtful."""
+    cases = [(_run(row), _case(row, path)) for row in read_csv(path, COLUMNS)]
+    impossible = {run for run, case in cases if any(IMPLIES in note for note in case.notes)}
+    for run, case in cases:
+        if run in impossible and not any(IMPLIES in note for note in case.notes):
+            case = replace(
+                case, notes=(*case.notes, f"doubtful: another row of this run {IMPLIES}")
+            )
+        yield Converted(case)
+
+
+def _run(row: Row) -> tuple[str | None, ...]:
+    """What rows of one measuring campaign have in common."""
+    columns = ("origin", "backend", "backend_version", "model_path", "system")
+    return tuple(row.text_or_none(column) for column in columns)
 
 
 def _case(row: Row, path: Path) -> Case:
@@ -142,7 +156,7 @@ def _notes(row: Row, found: Place, dtype: str, users: int, version: str | None) 
         yield f"doubtful: batch_size {batch} beside concurrency {users}"
     share = _share_of_peak(row, found, dtype, users) if found.not_covered is None else None
     if share is not None and share > DOUBTFUL_SHARE:
-        yield f"doubtful: implies {share:.0%} of the GPU's peak FLOPS in the linear layers alone"
+        yield f"doubtful: {IMPLIES}: {share:.0%} in the linear layers alone"
 
 
 def _share_of_peak(row: Row, found: Place, dtype: str, users: int) -> float | None:

@@ -1,6 +1,5 @@
 """Deployments by the names that sources and people use for models and GPUs."""
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ def model_of(name: str) -> ModelSpec:
     return spec  # type: ignore[no-any-return]
 
 
-def _models() -> Iterator[tuple[str, Path]]:
-    for path in sorted((CONF / "model").glob("*.yaml")):
-        yield str(yaml.safe_load(path.read_text())["name"]), path
+@cache
+def _models() -> tuple[tuple[str, Path], ...]:
+    paths = sorted((CONF / "model").glob("*.yaml"))
+    return tuple((str(yaml.safe_load(path.read_text())["name"]), path) for path in paths)

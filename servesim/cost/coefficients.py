@@ -34,6 +34,10 @@ class Curve:
         i = min(bisect_right(knots, x), len(knots) - 1) - 1
         return us[i] + (us[i + 1] - us[i]) * (x - knots[i]) / (knots[i + 1] - knots[i])
 
+    def scaled(self, share: float) -> "Curve":
+        """The same knots with `share` of the time."""
+        return Curve(self.knots, tuple(share * us for us in self.us))
+
 
 @dataclass(frozen=True, slots=True)
 class Dense:

@@ -16,7 +16,7 @@ step: servesim/cost/kernel_timer.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +43,8 @@ class Kernels:
         tables: see servesim/cost/kernel_tables.py.
         graphs: `sizes`, the captured CUDA-graph token counts, increasing; empty for eager.
         host: see `Host` in servesim/cost/kernel_timer.py; what is left out is zero.
+        all_reduce_share: what an all-reduce takes in the engine, as a share of what it takes alone
+            in `tables`: it may overlap with other kernels, or be fused with them.
         allow_mismatch: bind to a deployment that differs from `fitted_on` all the same.
         residuals: see servesim/cost/residuals.py, or None.
     """
@@ -55,10 +57,12 @@ class Kernels:
     graphs: Mapping[str, Any]
     host: Mapping[str, Any]
     allow_mismatch: bool = False
+    all_reduce_share: float = 1.0
     residuals: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         checks.flag("allow_mismatch", self.allow_mismatch)
+        checks.not_negative("all_reduce_share", self.all_reduce_share)
         measured_on.check(self.fitted_on, self.source, self.held_out_error)
         FitRange(self.fit_range)
         residuals.parse(self.residuals)
@@ -89,6 +93,8 @@ class Kernels:
             nearest_dp = min(known, key=lambda ranks: abs(ranks - dp))
             reason = "the tables have no exchange among so many ranks (tables.exchange)"
             raise SettingError("dp", dp, f"{reason}; nearest: {nearest_dp}")
+        if tables.all_reduce is not None:
+            tables = replace(tables, all_reduce=tables.all_reduce.scaled(self.all_reduce_share))
         ranges = FitRange(self.fit_range)
         kind = KernelTimer if deployment.dp == 1 else RankTimer
         return kind(tables, _host(self.host), _sizes(self.graphs), ranges, deployment)

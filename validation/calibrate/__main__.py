@@ -19,7 +19,7 @@ from rich.table import Table
 from servesim.app.paths import conf_dir
 from servesim.errors import MissingDataError, ServesimError, SettingError, UnknownChoiceError
 from validation.calibrate import book
-from validation.calibrate.parameters import Parameter, Values, chosen, part
+from validation.calibrate.parameters import COST_FIELDS, Parameter, Values, chosen, part
 from validation.calibrate.runs import Residual, Runs, shortened
 from validation.calibrate.search import search
 from validation.cases.case import Case
@@ -168,6 +168,7 @@ def _entry(
     sources = ", ".join(sorted({case.source.name for case in (*tuned, *held)}))
     return {
         "host": part("host", values),
+        **{name: values[name] for name in COST_FIELDS if name in values},
         "front_end": part("front_end", values),
         "fitted_from": f"{sources}: {len(tuned)} cases tuned on, {len(held)} held out",
         "parameters": len(asked.free),

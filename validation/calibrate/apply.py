@@ -49,8 +49,9 @@ def applied(text: str, book: Path) -> str:
     hardware, engine = option_of("hardware", on["gpu"]), on["engine"]
     if not str(tree["source"].get("host", "")).startswith(STATED):
         tree["host"], tree["source"]["host"] = calibration.host_of(hardware, engine, book)
-    tree.pop("residuals", None)
-    tree |= calibration.residuals_of(hardware, engine, book)
+    for key in calibration.TUNED:
+        tree.pop(key, None)
+    tree |= calibration.tuned_of(hardware, engine, book)
     return head + yaml.safe_dump(tree, sort_keys=False, width=100, default_flow_style=None)
 
 

@@ -3,6 +3,7 @@
     GPU (option of conf/hardware):
       ENGINE (vllm, sglang):
         host: {us: ..., ...}          # of every kernels cost of this GPU and engine
+        all_reduce_share: of those costs, where it was tuned
         front_end: {queue_us: ..., ...}
         fitted_from: sources, and how many of their cases were tuned on and held out
         parameters: how many were free

@@ -15,7 +15,7 @@ class Parameter:
     """One number to be tuned.
 
     Attributes:
-        name: `host.KEY` of a kernels cost, microseconds, or `front_end.KEY`, microseconds.
+        name: `host.KEY` of a kernels cost or `front_end.KEY`, microseconds; or a field of the cost.
         typical: its order of magnitude, which scales the search.
         start: where the search begins.
         most: upper bound; the lower one is zero.
@@ -35,12 +35,14 @@ PARAMETERS = {
         Parameter("host.us_per_token", 0.2, 0.0, 20.0),
         Parameter("host.exposed_us", 500.0, 300.0, 20_000.0),
         Parameter("host.eager_us", 500.0, 0.0, 20_000.0),
+        Parameter("all_reduce_share", 0.5, 1.0, 1.5),
         Parameter("front_end.queue_us", 5_000.0, 5_000.0, 500_000.0),
         Parameter("front_end.queue_us_per_prompt_token", 2.0, 0.0, 100.0),
     )
 }
 
 Values = Mapping[str, float]  # parameter → value
+COST_FIELDS = ("all_reduce_share",)
 
 
 def chosen(names: Sequence[str]) -> tuple[Parameter, ...]:
@@ -56,7 +58,7 @@ def laid_over(setup: Setup, values: Values, at_front_end: bool) -> Setup:
 
     Args:
         setup: of a run whose cost has kernel tables.
-        values: microseconds; a part of which nothing is named keeps what it has.
+        values: of parameters; a part of which nothing is named keeps what it has.
         at_front_end: whether its latencies hold the front end's delays.
 
     Raises:
@@ -65,7 +67,9 @@ def laid_over(setup: Setup, values: Values, at_front_end: bool) -> Setup:
     if not isinstance(setup.cost, Kernels):
         raise ServesimError("calibration is of costs with kernel tables")
     host = {**setup.cost.host, **part("host", values)}
-    setup = replace(setup, cost=replace(setup.cost, host=host))
+    share = values.get("all_reduce_share", setup.cost.all_reduce_share)
+    cost = replace(setup.cost, host=host, all_reduce_share=share)
+    setup = replace(setup, cost=cost)
     delays = part("front_end", values)
     if not at_front_end or not delays:
         return setup

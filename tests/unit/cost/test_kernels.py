@@ -178,6 +178,17 @@ def test_drafts_are_decodes_with_more_tokens():
     assert parts["attention"] == just_below(11 + 9 * 3 / 896)
 
 
+def test_an_engine_may_need_less_for_an_all_reduce_than_it_takes_alone():
+    table = {"tokens": [1, 3], "us": [10, 14]}
+    for share, expected in ((1.0, [10, 12, 16]), (0.5, [5, 6, 8]), (0, [0, 0, 0])):
+        bound = timer(all_reduce=table, all_reduce_share=share)
+        plans = [StepPlan(decodes(seqs, 20)) for seqs in (1, 2, 4)]
+        assert [bound.parts_us(plan)["all_reduce"] for plan in plans] == expected
+    assert timer(all_reduce_share=0.5).parts_us(plans[0])["all_reduce"] == 0  # one rank
+    with pytest.raises(SettingError, match="all_reduce_share=-1"):
+        kernels(all_reduce_share=-1)
+
+
 def test_all_reduces_and_routed_experts():
     experts = (Layer(Attention(4, 2, 16, 16), MoE(4, 2, 32), 0),) * 2
     model = dataclasses.replace(MODEL, layers=experts)

@@ -55,6 +55,8 @@ class TestParameters:
         assert there.cost.host["us"] == setup.cost.host["us"]
         assert (there.front_end.queue_s, there.front_end.queue_s_per_prompt_token) == (0.007, 2e-6)
         assert laid_over(setup, TRUTH, at_front_end=False).front_end == setup.front_end
+        assert there.cost.all_reduce_share == setup.cost.all_reduce_share
+        assert laid_over(setup, {"all_reduce_share": 0.7}, True).cost.all_reduce_share == 0.7
 
     def test_only_kernel_tables_have_a_host_to_be_set(self):
         with pytest.raises(ServesimError, match="kernel tables"):
@@ -172,6 +174,7 @@ def test_the_book_is_written_into_the_costs(tmp_path, capsys):
     path = tmp_path / "calibration.yaml"
     tuned = {"levels": [0.1, 0.9], "decode": [-0.1, 0.1], "prefill": [-0.2, 0.2]}
     entry = {"host": {"us_per_seq": 7.0}, "fitted_from": "here", "residuals": tuned}
+    entry["all_reduce_share"] = 0.75
     book.write("h100_sxm", "vllm", entry, path)
     cost = (conf_dir() / "cost" / "kernels" / "vllm_h100_sxm_llama3.1_8b_tp1_bf16.yaml").read_text()
     text = apply.applied(cost, path)
@@ -179,6 +182,7 @@ def test_the_book_is_written_into_the_costs(tmp_path, capsys):
     assert after["host"]["us_per_seq"] == 7.0
     assert after["host"]["exposed_us"] == 0.0
     assert after["residuals"] == tuned
+    assert after["all_reduce_share"] == 0.75
     assert after["source"]["host"] == "calibration.yaml, h100_sxm.vllm: here"
     assert after["tables"] == before["tables"]
     assert text.splitlines()[0] == cost.splitlines()[0]

@@ -11,6 +11,7 @@ from servesim.errors import TraceError
 
 FILE = Path(__file__).resolve().parents[2] / "calibration.yaml"
 DEFAULT = ("default", "any")
+TUNED = ("all_reduce_share", "residuals")
 
 
 def host_of(hardware: str, engine: str, file: Path = FILE) -> tuple[dict[str, float], str]:
@@ -32,14 +33,14 @@ def host_of(hardware: str, engine: str, file: Path = FILE) -> tuple[dict[str, fl
     return host, f"{file.name}, {gpu}.{family}: {entry['fitted_from']}"
 
 
-def residuals_of(hardware: str, engine: str, file: Path = FILE) -> dict[str, Any]:
-    """`residuals` of a cost's YAML, from the runs that were tuned on; empty where none were.
+def tuned_of(hardware: str, engine: str, file: Path = FILE) -> dict[str, Any]:
+    """`all_reduce_share` and `residuals` of a cost's YAML, where runs were tuned on.
 
     Raises:
         TraceError: the file does not hold what it should.
     """
     _, _, entry = _entry(hardware, engine, file)
-    return {"residuals": entry["residuals"]} if "residuals" in entry else {}
+    return {key: entry[key] for key in TUNED if key in entry}
 
 
 def _entry(hardware: str, engine: str, file: Path) -> tuple[str, str, dict[str, Any]]:

@@ -89,7 +89,7 @@ def fit(root: Path, asked: Asked) -> result.Fit:
         "tables": result.rounded_tables(tables) | ({"exchange": ranks} if ranks else {}),
         "graphs": {"sizes": list(sizes)},
         "host": host,
-    } | calibration.residuals_of(card.hardware, "vllm")
+    } | calibration.tuned_of(card.hardware, "vllm")
     cost = Kernels(**{key: value for key, value in tree.items() if not key.startswith("_")})
     timer = cost.bind(target)
     errors = profiles.step_parts(profile, timer, target.model.num_layers, kv_tokens)

@@ -94,7 +94,7 @@ def fit(root: Path, request: Request) -> result.Fit:
         "tables": result.rounded_tables(tables.tree(of)),
         "graphs": {"sizes": list(sizes)},
         "host": host,
-    } | calibration.residuals_of(deployments.hardware_of(request.gpu), request.engine)
+    } | calibration.tuned_of(deployments.hardware_of(request.gpu), request.engine)
     Kernels(**{key: value for key, value in tree.items() if not key.startswith("_")})
     return result.Fit(tree, errors, f"{origin}; {link}", HEADER)
 

@@ -93,3 +93,23 @@ def attention_rows(profile: Profile, num_layers: int, kv_tokens: float) -> Atten
         tokens <= profile.tokens[-1]
     )
     return Attention(chunk, past, seqs, kv, us, rest).where(reachable)
+
+
+def measured_ranges(profile: Profile, calls: Array) -> dict[str, list[int]]:
+    """What was measured, by the axes of servesim/cost/fit_range.py.
+
+    Args:
+        profile: whose dense and head tables say how many tokens and rows.
+        calls: rows of chunk, past, seqs and kv, a column for each call of attention.
+    """
+    (_, _, seqs, kv), (chunk, past, _, _) = calls[:, calls[2] > 0], calls[:, calls[0] > 0]
+    axes = {
+        "tokens": profile.tokens,
+        "sampled_rows": profile.rows,
+        "decode_seqs": seqs,
+        "longest_decode_context": kv,
+        "longest_prefill_context": past + chunk,
+        "prefill_past": past,
+        "kv_tokens": calls[1] + calls[0] + calls[2] * calls[3],
+    }
+    return {name: [int(axis.min()), int(axis.max())] for name, axis in axes.items()}

@@ -19,7 +19,8 @@ def kernels(**changes: Any) -> Kernels:
     fields = {name: value for name, value in TINY.items() if not name.startswith("_")}
     fields["tables"] = dict(fields["tables"])
     for name, value in changes.items():
-        (fields["tables"] if name in fields["tables"] else fields)[name] = value
+        is_table = name in (*fields["tables"], "exchange")
+        (fields["tables"] if is_table else fields)[name] = value
     return Kernels(**fields)
 
 

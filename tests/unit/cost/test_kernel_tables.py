@@ -29,6 +29,9 @@ def test_the_yaml_is_its_constructor() -> None:
         ({"dense": {"tokens": [1, 2], "us": [2, 1]}}, r"tables\.dense\.us=.*must not fall"),
         ({"dense": {"tokens": [1, 2], "us": [1]}}, r"tables\.dense\.us=.*must have 2 values"),
         ({"dense": {"tokens": [1, 2], "us": [1, None]}}, r"tables\.dense\.us=None"),
+        ({"exchange": [1]}, r"tables\.exchange=\[1\]: must be a mapping of ranks"),
+        ({"exchange": {1: {"tokens": [1, 2], "us": [1, 2]}}}, r"tables\.exchange=1: must be"),
+        ({"exchange": {2: {"tokens": [1, 2], "us": [2, 1]}}}, r"exchange\.2\.us=.*must not fall"),
         ({"head": {"row": [1, 2], "us": [1, 2]}}, r"tables\.head\.row=.*did you mean 'rows'"),
         (
             {"decode_attention": {**DECODES, "us": [[10, 11], [9, 12], [10, 13]]}},

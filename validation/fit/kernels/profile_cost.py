@@ -143,17 +143,4 @@ def _source(profile: source.Profile) -> dict[str, str]:
 def ranges(profile: source.Profile) -> dict[str, list[int]]:
     """What was measured, by the axes of servesim/cost/fit_range.py."""
     calls = profiles.calls_of(profile)
-    decodes, chunks = calls.where(calls.seqs > 0), calls.where(calls.chunk > 0)
-    return {
-        "tokens": _ends(profile.tokens),
-        "sampled_rows": _ends(profile.rows),
-        "decode_seqs": _ends(decodes.seqs),
-        "longest_decode_context": _ends(decodes.kv),
-        "longest_prefill_context": _ends(chunks.past + chunks.chunk),
-        "prefill_past": _ends(chunks.past),
-        "kv_tokens": _ends(calls.past + calls.chunk + calls.seqs * calls.kv),
-    }
-
-
-def _ends(axis: Array) -> list[int]:
-    return [int(np.min(axis)), int(np.max(axis))]
+    return rows.measured_ranges(profile, np.stack([calls.chunk, calls.past, calls.seqs, calls.kv]))

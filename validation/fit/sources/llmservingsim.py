@@ -17,7 +17,6 @@ from validation.fit import attention, check, curves, host, result, rows, steps
 from validation.fit.kernels import profile_cost
 from validation.fit.targets import TARGETS, deployment
 from validation.sources import llmservingsim as source
-from validation.sources.tables import Array
 
 FOLDER = "llmservingsim"
 FORMS = ("coefficients", "kernels")
@@ -86,7 +85,9 @@ def fit(root: Path, request: Request) -> result.Fit:
     decode, skew_held = _fit_decode(profile, target, table.where(~held), kv_tokens, request.gpu)
     kernels = _fit_kernels(profile, target, table.where(~held), decode)
     kernels = parts.parse(result.rounded(asdict(kernels)))
-    ranges = _ranges(profile, table)
+    ranges = rows.measured_ranges(
+        profile, np.stack([table.chunk, table.past, table.seqs, table.kv])
+    )
     timer = FittedTimer(kernels, target.model.num_layers, FitRange(ranges))
     host_us, origin = _host(root, request, timer)
     errors = _errors(profile, timer, table.where(held), kv_tokens)
@@ -198,24 +199,6 @@ def _link(request: Request) -> tuple[float, float]:
         if request.tp == 1 and value is not None:
             raise SettingError(setting, value, "has no meaning for tp=1")
     return given[0] or 0.0, given[1] or 0.0
-
-
-def _ranges(profile: source.Profile, table: rows.Attention) -> dict[str, list[int]]:
-    """What was measured, held-out points included, by the axes of servesim/cost/fit_range.py."""
-    decodes, chunks = table.where(table.seqs > 0), table.where(table.chunk > 0)
-    return {
-        "tokens": _ends(profile.tokens),
-        "sampled_rows": _ends(profile.rows),
-        "decode_seqs": _ends(decodes.seqs),
-        "longest_decode_context": _ends(decodes.kv),
-        "longest_prefill_context": _ends(chunks.past + chunks.chunk),
-        "prefill_past": _ends(chunks.past),
-        "kv_tokens": _ends(table.past + table.chunk + table.seqs * table.kv),
-    }
-
-
-def _ends(axis: Array) -> list[int]:
-    return [int(axis.min()), int(axis.max())]
 
 
 def _source(profile: source.Profile) -> dict[str, Any]:

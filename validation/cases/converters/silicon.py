@@ -2,17 +2,18 @@
 
 Not recorded, and taken as follows: 10 requests per user (InferenceMAX's rule; for the other origin
 it is a guess); lengths 0.8 to 1.0 × nominal where the origin is InferenceMAX
-(`--random-range-ratio 0.8`), else as nominal; engine limits as the release's defaults, but for one:
-`max_num_batched_tokens` of vLLM where the origin is not InferenceMAX. Users whose prompts share a
-step stay in step, since all lengths are equal, so TTFT tells how many prompts a step takes: with 8
-users it is 2.1 to 3.0 prompts' worth beyond the first wave, for prompts of 1,024 and of 4,096,
-which is none of the usual constants (2,048 tokens miss it by −39 % at 4,096, 8,192 by +213 % at
-1,024). Three prompts and one token per user are taken: one number, found on rows of Qwen3-32B on
-H100 among multiples 1, 2, 3 and constants 2,048 to 16,384. For the same reason those rows are
-simulated without a front end (`counted_from: queued`): with equal lengths, any delay between one
-reply and the next prompt makes users fall into step, which the measured TTFT (8.9 prompts' worth
-with 128 users, 64 if they were) shows they did not. TTFT and TPOT are means or medians: the source
-does not say which.
+(`--random-range-ratio 0.8`), else as nominal; engine limits as the release's defaults, but for two
+where the origin is not InferenceMAX: `max_num_batched_tokens` of vLLM and `enable_mixed_chunk` of
+SGLang. TTFT and TPOT are means or medians: the source does not say which.
+
+vLLM's users whose prompts share a step stay in step, since all lengths are equal, so TTFT tells how
+many prompts a step takes: with 8 users it is 2.1 to 3.0 prompts' worth beyond the first wave, for
+prompts of 1,024 and of 4,096, which is none of the usual constants (2,048 tokens miss it by −39 %
+at 4,096, 8,192 by +213 % at 1,024). Three prompts and one token per user are taken: one number,
+found on rows of Qwen3-32B on H100 among multiples 1, 2, 3 and constants 2,048 to 16,384. For the
+same reason those rows are simulated without a front end (`counted_from: queued`): with equal
+lengths, any delay between one reply and the next prompt makes users fall into step, which the
+measured TTFT (8.9 prompts' worth with 128 users, 64 if they were) shows they did not.
 
 SGLang's rows are of two campaigns. Where lengths are powers of two, so are the users, and TTFT is
 half of all users' prefills, at 16 users as at 128: prefill batches go first and alone, by default,

@@ -76,9 +76,11 @@ class Limits:
     enable_prefix_caching: bool | None = None
     enforce_eager: bool | None = None
     async_scheduling: bool | None = None
+    enable_mixed_chunk: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("enable_prefix_caching", "enforce_eager", "async_scheduling"):
+        flags = ("enable_prefix_caching", "enforce_eager", "async_scheduling", "enable_mixed_chunk")
+        for name in flags:
             if getattr(self, name) is not None:
                 checks.flag(name, getattr(self, name))
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks"):

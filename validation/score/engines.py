@@ -40,6 +40,7 @@ _VLLM = _COMMON | {
 _SGLANG = _COMMON | {
     "max_num_seqs": "scheduler.max_running_requests",
     "max_num_batched_tokens": "scheduler.chunked_prefill_size",
+    "enable_mixed_chunk": "scheduler.enable_mixed_chunk",
 }
 _HF = _COMMON | {
     "max_num_seqs": "scheduler.max_requests_per_batch",

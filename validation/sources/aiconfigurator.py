@@ -79,7 +79,11 @@ class Place:
         return _calls(table, head_dim, window, table.columns["isl"] + table.columns["step"])
 
     def all_reduce(self, *, graph: bool) -> Table:
-        """One sum over `num_gpus` of `message_size` bytes of bf16, in a CUDA graph or launched.
+        """One sum over `num_gpus` of `message_size` elements of bf16, in a CUDA graph or launched.
+
+        The tables do not name the unit. NCCL's own, on H200, settles it: one `message_size` takes
+        463 µs in half and 261 µs in int8 between two GPUs, 463 µs being int8's at twice the size.
+        Above vLLM's 8 MiB for its own kernel, at 2**22, the engine's table is NCCL's of half.
 
         An engine whose table holds one variant only is read as it is.
         """

@@ -64,6 +64,21 @@ class TestSilicon:
         (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
         assert (case.dtype, case.kv_dtype) == ("fp8", "bf16")
 
+    @pytest.mark.parametrize(("isl", "mixed"), [("1024", None), ("4096", None), ("8000", True)])
+    def test_sglang_decodes_in_prefill_batches_where_lengths_are_round_thousands(
+        self, tmp_path, isl, mixed
+    ):
+        row = SILICON | {"backend": "sglang", "backend_version": "0.5.6.post2", "isl": isl}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert case.limits == Limits(enable_mixed_chunk=mixed)
+        assert any("enable_mixed_chunk" in note for note in case.notes) == bool(mixed)
+        assert case.counted_from == "sent"
+
+    def test_inferencemax_says_nothing_of_sglangs_batches(self, tmp_path):
+        row = INFERENCEMAX | {"backend": "sglang", "isl": "8000"}
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
+        assert case.limits == Limits()
+
     def test_an_engine_a_model_or_a_gpu_without_a_yaml_is_not_covered(self, tmp_path):
         rows = [
             SILICON | {"backend": "trtllm"},

@@ -42,8 +42,8 @@ def decode_us(batch: float, context: float, kv_heads: float) -> float:
     return 8 + 2e-4 * batch * context * kv_heads
 
 
-def all_reduce_us(num_bytes: float) -> float:
-    return 5 + num_bytes / 1e5
+def all_reduce_us(elements: float) -> float:
+    return 5 + elements / 5e4
 
 
 def write(root: Path, op: str, name: str, rows: list[dict[str, object]], version: str) -> Path:
@@ -151,7 +151,7 @@ def test_all_reduces_are_in_a_graph_up_to_the_largest_one(root):
     table = done.tree["tables"]["all_reduce"]
     for tokens, extra in ((64, 0), (512, 0), (513, 20), (8192, 20)):
         us = table["us"][table["tokens"].index(tokens)]
-        expected = (2 * LAYERS + 1) * (all_reduce_us(tokens * 4096 * 2) + extra)
+        expected = (2 * LAYERS + 1) * (all_reduce_us(tokens * 4096) + extra)
         assert us == pytest.approx(expected, rel=0.03)
     with pytest.raises(SettingError, match="tp=8: was not measured"):
         fit(root, Request("h100_sxm", "llama3.1_8b", tp=8))

@@ -70,6 +70,16 @@ def test_a_case_may_say_that_steps_are_planned_ahead_or_not():
         profile_for("hf", None).scheduling(True)
 
 
+def test_mixed_batches_are_sglangs_alone():
+    limits = Limits(enable_mixed_chunk=True)
+    asked = "scheduler.enable_mixed_chunk=true"
+    assert (
+        asked in settings_of(case(engine=Engine("sglang", "0.5.6"), limits=limits), HERE).overrides
+    )
+    others = settings_of(case(engine=Engine("vllm", "0.11"), limits=limits), HERE).overrides
+    assert not any("mixed" in setting for setting in others)
+
+
 def test_a_release_that_is_no_profile_of_its_own_is_noted():
     assert profile_for("vllm", "0.15.0").notes == ()
     assert profile_for("vllm", "0.13").notes == ("vLLM 0.13 is played by the rules of 0.15",)

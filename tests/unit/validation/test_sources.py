@@ -9,7 +9,7 @@ import pytest
 
 from servesim.errors import MissingDataError, TraceError, UnknownChoiceError
 from validation.data import source_dir
-from validation.sources import gpullm, llmservingsim_v0, splitwise, vidur
+from validation.sources import aiconfigurator, gpullm, llmservingsim_v0, splitwise, vidur
 
 DENSE = (
     *llmservingsim_v0.PER_LAYER,
@@ -228,6 +228,16 @@ def test_vidur_as_published() -> None:
     for path in sorted((root / vidur.NETWORK).glob("*/all_reduce.csv")):
         found = vidur.read_all_reduces(root, path.parent.name, 2)
         assert found.us[-1] > 5 * found.us[0]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_aiconfigurators_all_reduces_are_of_elements(ranks: int) -> None:
+    # 32 Mi elements of bf16 are 64 MiB, which another source measured on the same kind of machine
+    place = aiconfigurator.Place(data("aiconfigurator"), "h100_sxm", "sglang", None)
+    sums = place.all_reduce(graph=False).where(num_gpus=ranks, message_size=2**25)
+    other = vidur.read_all_reduces(data("vidur"), "h100_dgx", ranks)
+    (as_large,) = other.us[other.size_bytes == 2**26]
+    assert sums.us == pytest.approx(as_large, rel=0.1)
 
 
 def test_gpullm_as_published() -> None:

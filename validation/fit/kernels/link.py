@@ -7,7 +7,6 @@ from servesim.errors import MissingDataError, SettingError
 from servesim.hardware.gpu import GPU
 from validation.fit.kernels import grids
 from validation.fit.kernels.places import Places
-from validation.fit.kernels.shapes import ACTIVATION_BYTES
 from validation.sources.aiconfigurator import Table
 from validation.sources.tables import Array
 
@@ -48,19 +47,19 @@ class AllReduce:
 
     def us(self, tokens: Array) -> Array:
         """A sum of the residual stream of so many tokens; in a graph up to the largest one."""
-        num_bytes = tokens * self._hidden * ACTIVATION_BYTES
+        elements = tokens * self._hidden
         small = tokens <= self.largest_graph
-        return np.where(small, self._at(self._graph, num_bytes), self._at(self._eager, num_bytes))
+        return np.where(small, self._at(self._graph, elements), self._at(self._eager, elements))
 
-    def gather_us(self, num_bytes: Array) -> Array:
-        """Collecting so many bytes from all ranks: half of a sum of them."""
-        return self._at(self._graph, num_bytes) / 2
+    def gather_us(self, elements: Array) -> Array:
+        """Collecting so many elements from all ranks: half of a sum of them."""
+        return self._at(self._graph, elements) / 2
 
-    def _at(self, table: Table, num_bytes: Array) -> Array:
+    def _at(self, table: Table, elements: Array) -> Array:
         sizes = table.columns["message_size"]
         order = np.argsort(sizes)
         us = grids.despiked(sizes[order], table.us[order])
-        return grids.read(sizes[order], us, np.maximum(num_bytes * self._scale, sizes.min()))
+        return grids.read(sizes[order], us, np.maximum(elements * self._scale, sizes.min()))
 
 
 def _on_pcie(places: Places, gpu: GPU) -> tuple[Table, Table]:

@@ -12,7 +12,6 @@ from validation.fit.kernels.gemm import Products
 from validation.fit.kernels.link import AllReduce
 from validation.fit.kernels.places import Places
 from validation.fit.kernels.shapes import (
-    ACTIVATION_BYTES,
     SAMPLER_BYTES_PER_LOGIT,
     SAMPLER_US,
     Heads,
@@ -168,7 +167,7 @@ def after_head_us(of: Kernels, rows: Array) -> Array:
     num_bytes = SAMPLER_BYTES_PER_LOGIT * logits
     us = SAMPLER_US + num_bytes / (1e3 * of.deployment.gpu.memory_bandwidth_gb_s)
     if of.link is not None:
-        us = us + of.link.gather_us(ACTIVATION_BYTES * logits)
+        us = us + of.link.gather_us(logits)
     return np.asarray(us)
 
 

@@ -8,6 +8,7 @@ from validation.cases.workloads import (
     ClosedLoop,
     Fixed,
     Length,
+    LogNormal,
     OpenLoop,
     Requests,
     Sessions,
@@ -77,9 +78,12 @@ def _anew(setting: str, value: str) -> tuple[str, str]:
 
 
 def _laws(workload: ClosedLoop | OpenLoop | StaticBatch) -> tuple[str, ...]:
+    """Prompts and replies; a recorded mean is that of the sample, so that it is drawn evenly."""
+    laws = workload.prompt, workload.output
     return (
         *_anew("workload.prompt", length(workload.prompt)),
         *_anew("workload.output", length(workload.output)),
+        *(["workload.even_ranks=true"] if LogNormal in map(type, laws) else []),
     )
 
 

@@ -13,7 +13,7 @@ from servesim.errors import MissingDataError, SettingError, TraceError, UnknownC
 from validation.data import source_dir
 from validation.fit.__main__ import main
 from validation.fit.batch import OUT, PLAN, planned
-from validation.fit.kernels import calibration, deployments, graphs, grids
+from validation.fit.kernels import calibration, deployments, graphs, grids, twins
 from validation.fit.kernels.attention import Calls, prefill
 from validation.fit.kernels.shapes import Heads, shapes_of
 from validation.fit.sources.aiconfigurator import Request, fit
@@ -155,6 +155,45 @@ def test_all_reduces_are_in_a_graph_up_to_the_largest_one(root):
         assert us == pytest.approx(expected, rel=0.03)
     with pytest.raises(SettingError, match="tp=8: was not measured"):
         fit(root, Request("h100_sxm", "llama3.1_8b", tp=8))
+
+
+def test_a_twin_with_other_memory_reads_slower_or_faster_and_computes_alike(root):
+    own = fit(root, Request("h100_sxm", "llama3_8b")).tree
+    twin = fit(root, Request("gh200_96gb", "llama3_8b")).tree
+    assert twin["fitted_on"]["gpu"] == "GH200 96GB"
+    assert "measured on H100 SXM5" in twin["source"]["scaled"]
+    assert "scaled" not in own["source"]
+    share = 3350 / 4000
+    launches = (4 * LAYERS + 2) * 2.5
+    ours, theirs = (np.array(tree["tables"]["dense"]["us"]) for tree in (own, twin))
+    assert theirs[0] - launches == pytest.approx(share * (ours[0] - launches), rel=1e-3)
+    elements = LAYERS * (2 * 4 * 4096 + 2 * 5120 + 3 * 14336) + 2 * 4096 + 4 * 4096
+    saved = 8192 * 2 * elements * (1 / 3.35e6 - 1 / 4e6)  # the rest is arithmetic
+    assert ours[-1] - theirs[-1] == pytest.approx(saved, rel=0.05)
+    decode, there = (tree["tables"]["decode_attention"]["us"][2] for tree in (own, twin))
+    assert there[0] == decode[0]
+    assert there[-1] - there[0] == pytest.approx(share * (decode[-1] - decode[0]), rel=1e-3)
+    assert twin["tables"]["prefill_attention"] == own["tables"]["prefill_attention"]
+
+
+def test_experts_of_a_twin_are_their_weights_read_or_their_arithmetic():
+    experts = deployments.model_of("mixtral_8x7b").all_layers[0].mlp
+    h100, gh200 = (deployments.card_of(gpu) for gpu in ("h100_sxm", "gh200_96gb"))
+    tokens = np.array([1.0, 100_000.0])
+    us, theirs = (twins.experts_us(experts, 4096, 1, tokens, gpu) for gpu in (h100, gh200))
+    assert us[0] == pytest.approx(2 * 2 * 3 * 4096 * 14336 / 3.35e6)  # two experts, two bytes
+    assert (theirs / us).tolist() == pytest.approx([3350 / 4000, 1.0])
+
+
+def test_a_window_that_was_not_measured_is_full_attention_up_to_it(root):
+    full = fit(root, Request("h100_sxm", "llama3_8b")).tree["tables"]["decode_attention"]["us"]
+    window = fit(root, Request("h100_sxm", "mistral_7b_v0.1")).tree["tables"]["decode_attention"]
+    at = window["context"].index
+    assert window["us"][0][: at(1024) + 1] == full[0][: at(1024) + 1]
+    # a window of 4,096: two thirds of the way, in logarithms, between the measured contexts
+    near, far = (decode_us(1, context, 8) for context in (1024, 8192))
+    expected = LAYERS * near ** (1 / 3) * far ** (2 / 3)
+    assert window["us"][0][at(8192)] == pytest.approx(expected, rel=1e-3)
 
 
 def test_heads_that_were_not_measured(root):

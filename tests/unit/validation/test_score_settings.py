@@ -22,6 +22,7 @@ from validation.cases.workloads import (
     Uniform,
 )
 from validation.compare.statistics import ServedRequest
+from validation.fit.kernels.calibration import own_host_of
 from validation.score.costs import Cost, cost_for
 from validation.score.engines import profile_for, release_of
 from validation.score.load import offered
@@ -186,6 +187,25 @@ def test_recorded_blocks_are_taken(limits, tmp_path):
     settings = settings_of(case(limits=limits), tmp_path)
     assert "kv.num_gpu_blocks=500" in settings.overrides
     assert not settings.blocks_derived
+
+
+def test_vllm_v0_has_its_own_host_times_over_the_same_kernels(tmp_path):
+    old = {"model": "llama3.1_8b", "engine": Engine("vllm", "0.6.6"), "counted_from": "sent"}
+    known = settings_of(case(hardware="a100_80gb_sxm", **old), tmp_path)
+    host = own_host_of("a100_80gb_sxm", "vllm_v0")
+    assert {f"cost.host.{name}={value:g}" for name, value in host.items()} <= {*known.overrides}
+    assert "front_end=vllm_v0_a100_80gb_sxm" in known.overrides
+    newer = settings_of(case(hardware="a100_80gb_sxm", model="llama3.1_8b"), tmp_path)
+    assert newer.cost == known.cost
+    assert not any("cost.host" in setting for setting in newer.overrides)
+    unknown = settings_of(case(hardware="b200_sxm", dtype="fp8", **old), tmp_path)
+    assert not any("cost.host" in setting for setting in unknown.overrides)
+
+
+def test_lengths_whose_mean_is_recorded_are_drawn_evenly(tmp_path):
+    spread = ClosedLoop(2, 4, LogNormal(64, 0.5), Fixed(8))
+    assert "workload.even_ranks=true" in settings_of(case(workload=spread), tmp_path).overrides
+    assert not any("even_ranks" in s for s in settings_of(case(), tmp_path).overrides)
 
 
 def test_pipeline_stages_are_refused(tmp_path):

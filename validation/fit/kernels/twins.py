@@ -1,0 +1,53 @@
+"""GPUs that were not measured, and differ from one that was in their memory alone.
+
+The A100 of 40 GB has the multiprocessors, clocks and NVLink of the one of 80 GB and HBM2 instead
+of HBM2e; GH200 has H100's and a faster HBM3. What reads memory takes as much longer as memory is
+slower; launches, arithmetic and links stay. No kernel of these GPUs is in the tables: each YAML
+says so in `source.scaled`.
+"""
+
+from servesim.hardware.gpu import GPU
+from servesim.model.mlp import MoE
+from validation.fit.kernels import deployments
+from validation.sources.tables import Array
+
+MEASURED = {"a100_40gb_sxm": "a100_sxm", "gh200_96gb": "h100_sxm"}
+WEIGHT_BYTES = 2  # experts are scaled in 16 bits only
+MATRICES = 3  # gate, up and down of an expert
+
+
+def measured_gpu(gpu: str) -> str:
+    """The source's folder whose tables stand for `gpu`: its own, or that of its twin."""
+    return MEASURED.get(gpu, gpu)
+
+
+def measured_card(gpu: str) -> GPU:
+    """The GPU that those tables are of."""
+    return deployments.card_of(measured_gpu(gpu))
+
+
+def note(own: GPU, measured: GPU) -> dict[str, str]:
+    """What a YAML says of tables that were scaled; nothing of a GPU's own."""
+    if own.name == measured.name:
+        return {}
+    rates = f"{measured.memory_bandwidth_gb_s:g} to {own.memory_bandwidth_gb_s:g} GB/s"
+    return {
+        "scaled": f"measured on {measured.name}; what reads memory scaled from {rates}, by the "
+        "data sheets; launches, arithmetic and links as measured there"
+    }
+
+
+def slowdown(own: GPU, measured: GPU) -> float:
+    """How much longer a byte takes."""
+    return measured.memory_bandwidth_gb_s / own.memory_bandwidth_gb_s
+
+
+def experts_us(moe: MoE, hidden: int, tp: int, tokens: Array, gpu: GPU) -> Array:
+    """Least time of one layer's routed experts in 16 bits: their weights read, or the FLOPs."""
+    share = moe.experts_per_token / moe.num_experts
+    reached = moe.num_experts * (1 - (1 - share) ** tokens)
+    weights = MATRICES * hidden * moe.intermediate_size / tp
+    memory_us = WEIGHT_BYTES * reached * weights / (1e3 * gpu.memory_bandwidth_gb_s)
+    flops_us = 2 * tokens * moe.experts_per_token * weights / (1e6 * gpu.tflops("bf16"))
+    longer: Array = memory_us.clip(min=flops_us)
+    return longer

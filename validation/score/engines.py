@@ -22,7 +22,7 @@ from servesim.scheduler.vllm_releases import NEWEST, profile_of
 
 Release = tuple[int, int]
 
-VLLM_V0 = "vllm_v0"  # its scheduler, and the host times that a V1 engine of the same kernels has not
+VLLM_V0 = "vllm_v0"  # its scheduler; its host times, over the kernels that V1 runs too
 VLLM_V1_FROM: Release = (0, 8)
 VLLM_ASYNC_FROM: Release = (0, 14)
 SGLANG_OVERLAP_FROM: Release = (0, 4)
@@ -54,7 +54,8 @@ class Profile:
 
     Attributes:
         family: whose kernels run, as `fitted_on.engine` of a cost names it.
-        host: whose host times and front end are its, as validation/calibration.yaml names them.
+        host: whose front end is its, and whose host times on one rank, as
+            validation/calibration.yaml names them.
         option: of conf/scheduler.
         overrides: settings of that scheduler that the release implies.
         limits: a case's limit → the setting that it sets.
@@ -73,6 +74,14 @@ class Profile:
     not_ahead: str = ""
     ahead_by_default: bool = False
     notes: tuple[str, ...] = ()
+
+    def host_times(self, tp: int) -> str:
+        """Whose host times are its on `tp` ranks, as validation/calibration.yaml names them.
+
+        V0's driver pickles every batch and broadcasts it to the other ranks before they begin
+        (vLLM 0.6.6 `worker/worker_base.py`, `LocalOrDistributedWorkerBase.execute_model`).
+        """
+        return f"{self.host}_tp" if self.host == VLLM_V0 and tp > 1 else self.host
 
     def scheduling(self, asked: bool | None) -> tuple[str, ...]:
         """Settings for planning ahead as the case says, else as the release does.

@@ -56,7 +56,7 @@ def settings_of(case: Case, folder: Path) -> Settings:
     model, hardware = option_of("model", case.model), option_of("hardware", case.hardware)
     cost = cost_for(_asked(case, profile, model, hardware), case.engine.version)
     eager, unheard = _graphs(case, cost)
-    host, of_another = _host(profile, hardware, cost)
+    host, of_another = _host(profile.host_times(case.tp), profile.family, hardware, cost)
     front_end, without = _front_end(case, profile, hardware)
     in_step = case.dp > 1 and case.expert_parallel
     ranks = 1 if in_step else case.dp
@@ -131,14 +131,14 @@ def _graphs(case: Case, cost: Cost) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _host(
-    profile: Profile, hardware: str, cost: Cost
+    engine: str, family: str, hardware: str, cost: Cost
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Host times of an engine whose kernels are tabled with those of another, or a note."""
-    if cost.kind != "kernels" or profile.host == profile.family:
+    if cost.kind != "kernels" or engine == family:
         return (), ()
-    host = own_host_of(hardware, profile.host)
+    host = own_host_of(hardware, engine)
     if host is None:
-        return (), (f"host times of {profile.host} on {hardware} are not known: {profile.family}'s",)
+        return (), (f"host times of {engine} on {hardware} are not known: those of {family}",)
     return tuple(f"cost.host.{name}={value:g}" for name, value in host.items()), ()
 
 

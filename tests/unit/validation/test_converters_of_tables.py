@@ -172,13 +172,17 @@ def test_specbench_covers_what_runs_without_speculation(tmp_path):
         SPECBENCH,
         SPECBENCH | {"method": "vanilla", "subtask": "spec-bench-qa"},
         SPECBENCH | {"subtask": "thucnews_0.5k"},
+        SPECBENCH | {"subtask": "cnn_dailymail_8k", "out_tokens": 470.0},
         SPECBENCH | {"method": "eagle", "num_spec_tokens": 2},
         SPECBENCH | {"method": "7B-int4-nospec", "model": "Qwen2.5-7B-Instruct-GPTQ-Int4"},
     ]
-    news, talk, chinese, spec, four_bits = cases_of("specbench", csv_file(tmp_path / "s.csv", *rows))
+    path = csv_file(tmp_path / "s.csv", *rows)
+    news, talk, chinese, below_cap, spec, four_bits = cases_of("specbench", path)
     assert news.workload == ClosedLoop(8, 96, Fixed(434), Fixed(64))
     assert talk.workload.prompt == LogNormal(434.2, 1.1)
+    assert talk.workload.output == LogNormal(64.0, 1.1, 1024)
     assert chinese.workload == ClosedLoop(8, 96, LogNormal(434.2, 0.15), LogNormal(64.0, 0.15))
+    assert below_cap.workload.output == LogNormal(470.0, 0.15)
     assert (news.not_covered, talk.not_covered) == (None, None)
     assert "speculation" in spec.not_covered
     assert "4-bit" in four_bits.not_covered

@@ -13,7 +13,7 @@ from servesim.errors import MissingDataError, SettingError, TraceError, UnknownC
 from validation.data import source_dir
 from validation.fit.__main__ import main
 from validation.fit.batch import OUT, PLAN, planned
-from validation.fit.kernels import calibration, deployments, graphs, grids, twins
+from validation.fit.kernels import calibration, deployments, graphs, grids
 from validation.fit.kernels.attention import Calls, prefill
 from validation.fit.kernels.shapes import Heads, shapes_of
 from validation.fit.sources.aiconfigurator import Request, fit
@@ -174,15 +174,6 @@ def test_a_twin_with_other_memory_reads_slower_or_faster_and_computes_alike(root
     assert there[0] == decode[0]
     assert there[-1] - there[0] == pytest.approx(share * (decode[-1] - decode[0]), rel=1e-3)
     assert twin["tables"]["prefill_attention"] == own["tables"]["prefill_attention"]
-
-
-def test_experts_of_a_twin_are_their_weights_read_or_their_arithmetic():
-    experts = deployments.model_of("mixtral_8x7b").all_layers[0].mlp
-    h100, gh200 = (deployments.card_of(gpu) for gpu in ("h100_sxm", "gh200_96gb"))
-    tokens = np.array([1.0, 100_000.0])
-    us, theirs = (twins.experts_us(experts, 4096, 1, tokens, gpu) for gpu in (h100, gh200))
-    assert us[0] == pytest.approx(2 * 2 * 3 * 4096 * 14336 / 3.35e6)  # two experts, two bytes
-    assert (theirs / us).tolist() == pytest.approx([3350 / 4000, 1.0])
 
 
 def test_a_window_that_was_not_measured_is_full_attention_up_to_it(root):

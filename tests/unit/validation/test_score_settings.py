@@ -208,6 +208,25 @@ def test_lengths_whose_mean_is_recorded_are_drawn_evenly(tmp_path):
     assert not any("even_ranks" in s for s in settings_of(case(), tmp_path).overrides)
 
 
+@pytest.mark.parametrize(("mean", "cv"), [(100.0, 0.3), (327.4, 1.1), (768.0, 1.1)])
+def test_a_bounded_law_has_the_mean_that_is_recorded(mean, cv, tmp_path):
+    one = case(workload=ClosedLoop(2, 2000, Fixed(8), LogNormal(mean, cv, 1024)))
+    setup = setup_from(*settings_of(one, tmp_path).overrides)
+    drawn = [request.output_tokens for request in setup.workload.load(setup.seed).requests]
+    assert sum(drawn) / 2000 == pytest.approx(mean, rel=3e-3)
+    assert max(drawn) <= 1024
+    with pytest.raises(SettingError, match=r"mean=1000.*high=1024"):
+        LogNormal(1000.0, cv, 1024)
+
+
+def test_on_several_ranks_v0_has_other_host_times(tmp_path):
+    old = {"model": "llama2_7b", "hardware": "h100_sxm", "engine": Engine("vllm", "0.6.3")}
+    one, two = (settings_of(case(tp=tp, **old), tmp_path).overrides for tp in (1, 2))
+    exposed = [own_host_of("h100_sxm", name)["exposed_us"] for name in ("vllm_v0", "vllm_v0_tp")]
+    for overrides, us in zip((one, two), exposed, strict=True):
+        assert f"cost.host.exposed_us={us:g}" in overrides
+
+
 def test_pipeline_stages_are_refused(tmp_path):
     with pytest.raises(ServesimError, match="pp=2"):
         settings_of(case(pp=2), tmp_path)

@@ -45,6 +45,7 @@ class Kernels:
         splits_kv: whether a chunk's KV is split where tiles are few (FlashAttention-3 and later).
         link: all-reduces; None on one rank.
         moe_us: routed experts of all layers at `rows`; None without them.
+        scaled_experts: which measured experts stand for the model's own; empty for themselves.
         rows: tokens of the tables of products, up to MOST_TOKENS.
     """
 
@@ -57,6 +58,7 @@ class Kernels:
     splits_kv: bool
     link: AllReduce | None
     moe_us: Array | None
+    scaled_experts: str
 
     @property
     def rows(self) -> Array:
@@ -94,25 +96,28 @@ def kernels(places: Places, deployment: Deployment, shapes: Shapes, how: "Format
         prefills[heads] = attention.prefill(calls, heads, splits_kv=how.splits_kv)
     link = AllReduce(places, deployment, how.largest_graph) if deployment.tp > 1 else None
     rows = narrow.rows[narrow.rows <= MOST_TOKENS]
-    moe_us = _experts_us(places, deployment, shapes, how, rows) if shapes.moe else None
-    split = how.splits_kv
-    return Kernels(deployment, shapes, narrow, wide, decodes, prefills, split, link, moe_us)
+    moe_us, scaled = None, ""
+    if shapes.moe:
+        moe_us, scaled = _experts_us(places, deployment, shapes, how, rows)
+    return Kernels(
+        *(deployment, shapes, narrow, wide, decodes, prefills, how.splits_kv, link),
+        *(moe_us, scaled),
+    )
 
 
 def _experts_us(
     places: Places, deployment: Deployment, shapes: Shapes, how: "Formats", rows: Array
-) -> Array:
-    """Routed experts of all layers."""
-    table, hidden, tp = places.moe(how.dtype), deployment.model.hidden_size, deployment.tp
-    total = np.zeros(len(rows))
-    for experts, layers in shapes.moe.items():
-        us = moe.layer_us(table, experts, hidden, tp, rows)
-        own, there = (
-            twins.experts_us(experts, hidden, tp, rows, gpu)
-            for gpu in (deployment.gpu, how.measured)
-        )
-        total = total + layers * us * own / there
-    return total
+) -> tuple[Array, str]:
+    """Routed experts of all layers, and what stands for those that were not measured."""
+    routed = moe.Routed(places.moe(how.dtype), how.dtype, how.measured)
+    total, scaled = np.zeros(len(rows)), []
+    for layer, count in shapes.moe.items():
+        own = moe.Experts.of(layer, deployment.model.hidden_size, deployment.tp)
+        donor = routed.donor(own)
+        total = total + count * routed.us(own, rows, deployment.gpu)
+        if donor != own:
+            scaled.append(f"{own}: not measured, as those of {donor}")
+    return total, "; ".join(scaled)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,9 @@ says so in `source.scaled`.
 """
 
 from servesim.hardware.gpu import GPU
-from servesim.model.mlp import MoE
 from validation.fit.kernels import deployments
-from validation.sources.tables import Array
 
 MEASURED = {"a100_40gb_sxm": "a100_sxm", "gh200_96gb": "h100_sxm"}
-WEIGHT_BYTES = 2  # experts are scaled in 16 bits only
-MATRICES = 3  # gate, up and down of an expert
 
 
 def measured_gpu(gpu: str) -> str:
@@ -40,14 +36,3 @@ def note(own: GPU, measured: GPU) -> dict[str, str]:
 def slowdown(own: GPU, measured: GPU) -> float:
     """How much longer a byte takes."""
     return measured.memory_bandwidth_gb_s / own.memory_bandwidth_gb_s
-
-
-def experts_us(moe: MoE, hidden: int, tp: int, tokens: Array, gpu: GPU) -> Array:
-    """Least time of one layer's routed experts in 16 bits: their weights read, or the FLOPs."""
-    share = moe.experts_per_token / moe.num_experts
-    reached = moe.num_experts * (1 - (1 - share) ** tokens)
-    weights = MATRICES * hidden * moe.intermediate_size / tp
-    memory_us = WEIGHT_BYTES * reached * weights / (1e3 * gpu.memory_bandwidth_gb_s)
-    flops_us = 2 * tokens * moe.experts_per_token * weights / (1e6 * gpu.tflops("bf16"))
-    longer: Array = memory_us.clip(min=flops_us)
-    return longer

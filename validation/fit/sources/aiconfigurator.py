@@ -92,7 +92,8 @@ def fit(root: Path, request: Request) -> result.Fit:
         "source": _source(request, places)
         | {"host": origin, "link": link}
         | _notes(how)
-        | twins.note(target.gpu, measured),
+        | twins.note(target.gpu, measured)
+        | ({"experts": of.scaled_experts} if of.scaled_experts else {}),
         "fit_range": _ranges(of),
         "held_out_error": {part.name: part.summary() for part in errors},
         "tables": result.rounded_tables(tables.tree(of)),

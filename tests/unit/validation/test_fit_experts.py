@@ -67,8 +67,10 @@ def test_other_sizes_take_the_ratio_to_their_least_time_at_as_many_tokens_per_ex
 def test_a_gpu_with_faster_memory_reads_them_faster_and_computes_alike():
     table = routed((0.0, even_us(TOKENS)))
     few, many = np.array([4.0]), np.array([4096.0])
-    shares = [table.us(MIXTRAL, n, GH200) / table.us(MIXTRAL, n, H100) for n in (few, many)]
-    assert np.concatenate(shares).tolist() == pytest.approx([3350 / 4000, 1.0])
+    saved = [table.us(MIXTRAL, n, H100) - table.us(MIXTRAL, n, GH200) for n in (few, many)]
+    expected = US_PER_EXPERT * MIXTRAL.reached(few) * (1 - 3350 / 4000)
+    assert saved[0] == pytest.approx(expected)
+    assert saved[1] == 0
 
 
 def test_experts_that_are_like_no_measured_ones_are_refused():

@@ -51,14 +51,15 @@ class Products:
     def us_at(self, n: int, k: int, gpu: GPU) -> Array:
         """Time of n × k weights at each of `rows` on a GPU, from all measured shapes.
 
-        On another GPU than was measured, the ratio to the ideal is the same.
+        On another GPU than was measured, what a product takes beyond the ideal is the same.
         """
         shapes = np.array([[n, k]], dtype=float)
-        return np.asarray(self._us_from(self._from_all, shapes, gpu)[0])
+        us = self._us_from(self._from_all, shapes)
+        return np.asarray(us + self._ideal_us(shapes, gpu) - self._ideal_us(shapes, self._gpu))[0]
 
     def us_without(self, left_out: Mask) -> Array:
         """Times of the shapes that are `left_out`, from those that are not."""
-        return self._us_from(self._interpolator(~left_out), self.shapes[left_out], self._gpu)
+        return self._us_from(self._interpolator(~left_out), self.shapes[left_out])
 
     def held(self) -> Mask:
         """Shapes of a layer's size that a check leaves out, a fifth of them."""
@@ -70,8 +71,8 @@ class Products:
         """Index of the measured shape that is most like n × k."""
         return int(np.abs(np.log(self.shapes / [n, k])).sum(axis=1).argmin())
 
-    def _us_from(self, ratio: "_Ratio", shapes: Array, gpu: GPU) -> Array:
-        return np.asarray(np.exp(ratio.at(shapes)) * self._ideal_us(shapes, gpu))
+    def _us_from(self, ratio: "_Ratio", shapes: Array) -> Array:
+        return np.asarray(np.exp(ratio.at(shapes)) * self._ideal_us(shapes, self._gpu))
 
     def _interpolator(self, used: Mask) -> "_Ratio":
         shapes = self.shapes[used]

@@ -100,6 +100,8 @@ class Routed:
     def us(self, experts: Experts, tokens: Array, gpu: GPU) -> Array:
         """One layer's experts for so many tokens on a GPU, of the same arithmetic.
 
+        On another GPU than was measured, what they take beyond their least time is the same.
+
         Raises:
             SettingError: nothing like these experts was measured.
         """
@@ -125,7 +127,8 @@ class Routed:
         alike = tokens * experts.chosen / experts.number * donor.number / donor.chosen
         alike = np.maximum(alike, 1.0)  # fewer were not measured
         ratio = self._measured_us(donor, alike) / donor.least_us(alike, self._dtype, self._gpu)
-        return np.asarray(ratio * experts.least_us(tokens, self._dtype, gpu))
+        least, own = (experts.least_us(tokens, self._dtype, card) for card in (self._gpu, gpu))
+        return np.asarray(ratio * least + own - least)
 
     def _measured_us(self, experts: Experts, tokens: Array) -> Array:
         rows = self._table.where(

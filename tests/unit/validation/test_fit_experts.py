@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from servesim.errors import SettingError
-from validation.fit.kernels.deployments import card_of
+from validation.fit.kernels.deployments import card_of, deployment, model_of
 from validation.fit.kernels.moe import Experts, Routed
+from validation.fit.kernels.shapes import shapes_of
 from validation.sources.aiconfigurator import Table
 
 H100, GH200 = card_of("h100_sxm"), card_of("gh200_96gb")
@@ -77,3 +78,17 @@ def test_experts_that_are_like_no_measured_ones_are_refused():
     small = Experts(hidden=1024, width=256, chosen=8, number=512, tp=1)
     with pytest.raises(SettingError, match=r"inter_size 256.*nor anything like it"):
         routed((0.0, even_us(TOKENS))).us(small, TOKENS, H100)
+
+
+def test_gating_and_the_sum_with_shared_experts_are_kernels_of_their_own():
+    # embedding and final norm; per layer two norms, rotary embedding and gating
+    mixtral = shapes_of(deployment("h100_sxm", "mixtral_8x7b", 2, "bf16", "bf16", "vllm"))
+    assert mixtral.element_wise.launches == 2 + 32 * 4
+    # beside these: the norm of q and k, the shared expert's activation, and its addition
+    scout = shapes_of(deployment("h100_sxm", "llama4_scout", 2, "fp8", "bf16", "vllm"))
+    assert scout.element_wise.launches == 2 + 48 * (4 + 2) + norms_of_q_and_k("llama4_scout")
+
+
+def norms_of_q_and_k(model: str) -> int:
+    layers = model_of(model).all_layers
+    return sum(1 for layer in layers if layer.mixer.qk_norm_parameters)

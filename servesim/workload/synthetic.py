@@ -22,6 +22,7 @@ from servesim.workload.lengths import Lengths, RepliesByPrompt
 from servesim.workload.prefixes import NO_GROUP, PrefixGroups
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class Synthetic:
         priorities: {priority: share}, or null for 0 throughout. Lower is more urgent.
         max_tokens: the cap every request sends along, or null: each sends its own reply's
             length, as a benchmark that ignores EOS does.
+        even_ranks: draw lengths at evenly spaced ranks in random order, so that those of the
+            sample have the law's own mean and spread; else independently.
     """
 
     num_requests: int
@@ -49,6 +52,7 @@ class Synthetic:
     prefix: PrefixGroups | None = None
     priorities: Mapping[int, float] | None = field(default=None, hash=False)
     max_tokens: int | None = None
+    even_ranks: bool = False
 
     def __post_init__(self) -> None:
         checks.whole("num_requests", self.num_requests, at_least=1)
@@ -60,6 +64,7 @@ class Synthetic:
         object.__setattr__(self, "priorities", priorities.checked_shares(self.priorities))
         if self.max_tokens is not None:
             checks.whole("max_tokens", self.max_tokens, at_least=1)
+        checks.flag("even_ranks", self.even_ranks)
 
     def load(self, seed: int) -> Load:
         """Draw the requests."""
@@ -85,7 +90,7 @@ class Synthetic:
 
     def _prompts(self, seed: int) -> tuple[Ints, list[Content], int]:
         """Lengths, contents, and how many prompts were lengthened to hold their prefix."""
-        u = seeds.stream(seed, "workload.prompt_tokens").random(self.num_requests)
+        u = self._ranks(seeds.stream(seed, "workload.prompt_tokens"))
         drawn = self.prompt.at(u)
         if self.prefix is None:
             return drawn, [Unique()] * self.num_requests, 0
@@ -98,10 +103,15 @@ class Synthetic:
         return prompts, [known[g] for g in groups.tolist()], int((prompts > drawn).sum())
 
     def _outputs(self, seed: int, prompts: Ints) -> Ints:
-        u = seeds.stream(seed, "workload.output_tokens").random(self.num_requests)
+        u = self._ranks(seeds.stream(seed, "workload.output_tokens"))
         if isinstance(self.output, RepliesByPrompt):
             return self.output.at_given(u, prompts)
         return self.output.at(u)
+
+    def _ranks(self, rng: np.random.Generator) -> Floats:
+        """A number in [0, 1) for each request."""
+        n = self.num_requests
+        return (rng.permutation(n) + 0.5) / n if self.even_ranks else rng.random(n)
 
     def _described(self, requests: tuple[Request, ...], num_raised: int) -> Load:
         notes, counts = [], {}

@@ -36,7 +36,7 @@ usage: python -m validation.calibrate cases=DIR gpu=GPU engine=ENGINE [option=va
 
   cases=DIR       folder of cases (validation/cases/README.md)
   gpu=GPU         option of conf/hardware, e.g. h100_sxm
-  engine=ENGINE   vllm or sglang
+  engine=ENGINE   vllm; below 0.8 vllm_v0 on one rank, vllm_v0_tp on several; or sglang
   free=A,B,...    parameters to tune (default: host.us,host.us_per_seq,front_end.queue_us)
   filter=GLOB     only the cases of that name
   share=0.5       of the cases that are tuned on; the others are held out
@@ -138,7 +138,8 @@ def _eligible(asked: Arguments) -> list[Case]:
             continue
         if any(note.startswith(DOUBTFUL) for note in case.notes):
             continue
-        if profile_for(case.engine.name, case.engine.version).family != asked.engine:
+        profile = profile_for(case.engine.name, case.engine.version)
+        if profile.host_times(case.tp) != asked.engine:
             continue
         if option_of("hardware", case.hardware) != asked.gpu:
             continue

@@ -34,17 +34,32 @@ class Uniform:
             raise SettingError("high", self.high, f"must be low={self.low} or more")
 
 
+MOST_OF_HIGH = 0.75  # a mean nearer to the greatest length is that of no log-normal law
+
+
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Log-normal lengths with this mean, in tokens, and coefficient of variation."""
+    """Log-normal lengths.
+
+    Attributes:
+        mean: of the lengths, in tokens.
+        cv: coefficient of variation of the law without an upper bound.
+        high: greatest length; None is no bound. Those beyond it are drawn again.
+    """
 
     law: ClassVar[str] = "lognormal"
     mean: float
     cv: float
+    high: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive("mean", self.mean)
         checks.not_negative("cv", self.cv)
+        if self.high is not None:
+            checks.whole("high", self.high, at_least=1)
+            if self.mean > MOST_OF_HIGH * self.high:
+                reason = f"must be at most {MOST_OF_HIGH:g} of high={self.high}"
+                raise SettingError("mean", self.mean, reason)
 
 
 Length = Fixed | Uniform | LogNormal

@@ -22,6 +22,7 @@ from servesim.scheduler.vllm_releases import NEWEST, profile_of
 
 Release = tuple[int, int]
 
+VLLM_V0 = "vllm_v0"  # its scheduler; its host times, over the kernels that V1 runs too
 VLLM_V1_FROM: Release = (0, 8)
 VLLM_ASYNC_FROM: Release = (0, 14)
 SGLANG_OVERLAP_FROM: Release = (0, 4)
@@ -54,6 +55,8 @@ class Profile:
 
     Attributes:
         family: whose kernels run, as `fitted_on.engine` of a cost names it.
+        host: whose front end is its, and whose host times on one rank, as
+            validation/calibration.yaml names them.
         option: of conf/scheduler.
         overrides: settings of that scheduler that the release implies.
         limits: a case's limit → the setting that it sets.
@@ -64,6 +67,7 @@ class Profile:
     """
 
     family: str
+    host: str
     option: str
     overrides: tuple[str, ...]
     limits: Mapping[str, str]
@@ -71,6 +75,14 @@ class Profile:
     not_ahead: str = ""
     ahead_by_default: bool = False
     notes: tuple[str, ...] = ()
+
+    def host_times(self, tp: int) -> str:
+        """Whose host times are its on `tp` ranks, as validation/calibration.yaml names them.
+
+        V0's driver pickles every batch and broadcasts it to the other ranks before they begin
+        (vLLM 0.6.6 `worker/worker_base.py`, `LocalOrDistributedWorkerBase.execute_model`).
+        """
+        return f"{self.host}_tp" if self.host == VLLM_V0 and tp > 1 else self.host
 
     def scheduling(self, asked: bool | None) -> tuple[str, ...]:
         """Settings for planning ahead as the case says, else as the release does.
@@ -122,7 +134,8 @@ def _vllm(version: str | None) -> Profile:
     if release < VLLM_V1_FROM:
         note = f"vLLM {version} is played by the V0 rules of 0.6.6"
         exact = release == (0, 6)
-        return Profile("vllm", "vllm_v0", (), _VLLM, notes=() if exact else (note,))
+        notes = () if exact else (note,)
+        return Profile("vllm", VLLM_V0, VLLM_V0, (), _VLLM, notes=notes)
     number = f"{release[0]}.{release[1]}"
     asked = profile_of(number)
     note = "" if asked.exact else f"vLLM {version} is played by the rules of {asked.profile}"
@@ -131,6 +144,7 @@ def _vllm(version: str | None) -> Profile:
 
 def _v1(family: str, release: str, ahead_by_default: bool, note: str) -> Profile:
     return Profile(
+        family,
         family,
         "vllm_v1",
         (f'scheduler.release="{release}"',),
@@ -149,6 +163,7 @@ def _sglang(version: str | None) -> Profile:
     return Profile(
         "sglang",
         "sglang",
+        "sglang",
         (),
         _SGLANG,
         "scheduler.disable_overlap_schedule=false",
@@ -158,5 +173,5 @@ def _sglang(version: str | None) -> Profile:
     )
 
 
-_HF_PROFILE = Profile("hf", "hf", (), _HF)
+_HF_PROFILE = Profile("hf", "hf", "hf", (), _HF)
 _ANY_RELEASE = {"hf": _HF_PROFILE, "transformers": _HF_PROFILE}

@@ -6,6 +6,7 @@ from pathlib import Path
 from servesim.app.paths import groups
 from servesim.errors import ServesimError
 from validation.cases.case import Case
+from validation.fit.kernels.calibration import own_host_of
 from validation.score.costs import Cost, cost_for
 from validation.score.engines import Profile, profile_for
 from validation.score.names import option_of, published_name
@@ -55,6 +56,7 @@ def settings_of(case: Case, folder: Path) -> Settings:
     model, hardware = option_of("model", case.model), option_of("hardware", case.hardware)
     cost = cost_for(_asked(case, profile, model, hardware), case.engine.version)
     eager, unheard = _graphs(case, cost)
+    host, of_another = _host(profile.host_times(case.tp), profile.family, hardware, cost)
     front_end, without = _front_end(case, profile, hardware)
     in_step = case.dp > 1 and case.expert_parallel
     ranks = 1 if in_step else case.dp
@@ -72,10 +74,11 @@ def settings_of(case: Case, folder: Path) -> Settings:
         *profile.scheduling(case.limits.async_scheduling),
         *_limits(case, profile),
         *eager,
+        *host,
         *front_end,
         *workload_overrides(case.workload, folder, ranks),
     )
-    notes = [*case.notes, *profile.notes, *unheard, *without]
+    notes = [*case.notes, *profile.notes, *unheard, *of_another, *without]
     if ranks > 1:
         notes.append(f"one of {ranks} data-parallel ranks, with its share of the load")
     return Settings(
@@ -127,13 +130,25 @@ def _graphs(case: Case, cost: Cost) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (), (f"enforce_eager makes no difference to the {cost.kind} cost",)
 
 
+def _host(
+    engine: str, family: str, hardware: str, cost: Cost
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Host times of an engine whose kernels are tabled with those of another, or a note."""
+    if cost.kind != "kernels" or engine == family:
+        return (), ()
+    host = own_host_of(hardware, engine)
+    if host is None:
+        return (), (f"host times of {engine} on {hardware} are not known: those of {family}",)
+    return tuple(f"cost.host.{name}={value:g}" for name, value in host.items()), ()
+
+
 def _front_end(
     case: Case, profile: Profile, hardware: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The delays before and after the engine, where the latencies hold them and they are known."""
     if case.counted_from != "sent":
         return (), ()
-    option = f"{profile.family}_{hardware}"
+    option = f"{profile.host}_{hardware}"
     if option in groups().get("front_end", []):
         return (f"front_end={option}",), ()
     return (), (f"no front end {option} is known: none is simulated",)

@@ -3,11 +3,15 @@
 import math
 from pathlib import Path
 
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
 from servesim.errors import MissingDataError, ServesimError
 from validation.cases.workloads import (
     ClosedLoop,
     Fixed,
     Length,
+    LogNormal,
     OpenLoop,
     Requests,
     Sessions,
@@ -15,6 +19,8 @@ from validation.cases.workloads import (
     Uniform,
     Workload,
 )
+
+WIDEST = 20.0  # σ² beyond which the mean of a law is not looked for
 
 _LENGTHS = "servesim.workload.lengths"
 _ARRIVALS = "servesim.workload.arrivals"
@@ -58,8 +64,27 @@ def length(law: Length) -> str:
     if law.cv == 0:
         return f"{{_target_:{_LENGTHS}.Fixed,tokens:{max(round(law.mean), 1)}}}"
     sigma = math.sqrt(math.log1p(law.cv**2))
-    shape = f"mean_tokens:{law.mean:g},sigma:{sigma:.6g}"
+    if law.high is None:
+        shape = f"mean_tokens:{law.mean:g},sigma:{sigma:.6g}"
+    else:
+        mean = _unbounded_mean(law.mean, sigma, law.high)
+        shape = f"mean_tokens:{mean:.6g},sigma:{sigma:.6g},max_tokens:{law.high}"
     return f"{{_target_:{_LENGTHS}.LogNormal,{shape}}}"
+
+
+def _unbounded_mean(mean: float, sigma: float, high: int) -> float:
+    """Mean of the log-normal law that has this mean within its bound.
+
+    With μ of the logarithm and z = (ln high − μ) / σ, the bounded mean is the unbounded one times
+    Φ(z − σ) ÷ Φ(z), which rises with it.
+    """
+
+    def excess(log_mean: float) -> float:
+        z = (math.log(high) - log_mean + sigma**2 / 2) / sigma
+        bounded = log_mean + log_ndtr(z - sigma) - log_ndtr(z)
+        return float(bounded - math.log(mean))
+
+    return math.exp(brentq(excess, math.log(mean), math.log(high) + WIDEST * sigma**2))
 
 
 def shown(law: Length) -> str:
@@ -68,7 +93,8 @@ def shown(law: Length) -> str:
         return str(law.tokens)
     if isinstance(law, Uniform):
         return f"{law.low}…{law.high}"
-    return f"log-normal {law.mean:g}, CV {law.cv:g}"
+    bound = "" if law.high is None else f", at most {law.high}"
+    return f"log-normal {law.mean:g}, CV {law.cv:g}{bound}"
 
 
 def _anew(setting: str, value: str) -> tuple[str, str]:
@@ -77,9 +103,12 @@ def _anew(setting: str, value: str) -> tuple[str, str]:
 
 
 def _laws(workload: ClosedLoop | OpenLoop | StaticBatch) -> tuple[str, ...]:
+    """Prompts and replies; a recorded mean is that of the sample, so that it is drawn evenly."""
+    laws = workload.prompt, workload.output
     return (
         *_anew("workload.prompt", length(workload.prompt)),
         *_anew("workload.output", length(workload.output)),
+        *(["workload.even_ranks=true"] if LogNormal in map(type, laws) else []),
     )
 
 

@@ -186,12 +186,18 @@ def test_specbench_covers_what_runs_without_speculation(tmp_path):
     rows = [
         SPECBENCH,
         SPECBENCH | {"method": "vanilla", "subtask": "spec-bench-qa"},
+        SPECBENCH | {"subtask": "thucnews_0.5k"},
+        SPECBENCH | {"subtask": "cnn_dailymail_8k", "out_tokens": 470.0},
         SPECBENCH | {"method": "eagle", "num_spec_tokens": 2},
         SPECBENCH | {"method": "7B-int4-nospec", "model": "Qwen2.5-7B-Instruct-GPTQ-Int4"},
     ]
-    news, talk, spec, four_bits = cases_of("specbench", csv_file(tmp_path / "s.csv", *rows))
+    path = csv_file(tmp_path / "s.csv", *rows)
+    news, talk, chinese, below_cap, spec, four_bits = cases_of("specbench", path)
     assert news.workload == ClosedLoop(8, 96, Fixed(434), Fixed(64))
     assert talk.workload.prompt == LogNormal(434.2, 1.1)
+    assert talk.workload.output == LogNormal(64.0, 1.1, 1024)
+    assert chinese.workload == ClosedLoop(8, 96, LogNormal(434.2, 0.15), LogNormal(64.0, 0.15))
+    assert below_cap.workload.output == LogNormal(470.0, 0.15)
     assert (news.not_covered, talk.not_covered) == (None, None)
     assert "speculation" in spec.not_covered
     assert "4-bit" in four_bits.not_covered
@@ -241,6 +247,9 @@ def test_argonnes_rows_are_static_batches(tmp_path):
     assert known.workload == StaticBatch(16, Fixed(128), Fixed(128))
     assert known.measured == {"makespan_s": {"value": 2.5}, "total_tokens_per_s": {"value": 1638.4}}
     assert (known.hardware, known.tp, known.not_covered) == ("a100_40gb_sxm", 4, None)
+    assert known.engine.version == "0.6.3"
+    assert "0.6.3 taken" in known.notes[0]
+    assert engine.engine.version is None
     assert "llama.cpp" in engine.not_covered
     assert "Intel PVC" in gpu.not_covered
     assert "two GPUs" in card.not_covered

@@ -157,6 +157,38 @@ def test_all_reduces_are_in_a_graph_up_to_the_largest_one(root):
         fit(root, Request("h100_sxm", "llama3.1_8b", tp=8))
 
 
+def test_a_twin_with_other_memory_reads_slower_or_faster_and_computes_alike(root):
+    own = fit(root, Request("h100_sxm", "llama3_8b")).tree
+    twin = fit(root, Request("gh200_96gb", "llama3_8b")).tree
+    assert twin["fitted_on"]["gpu"] == "GH200 96GB"
+    assert "measured on H100 SXM5" in twin["source"]["scaled"]
+    assert "scaled" not in own["source"]
+    # less by what its bytes take: the least of few rows; of many, element-wise kernels' alone
+    shapes = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
+    elements = LAYERS * (2 * 4 * 4096 + 2 * 5120 + 3 * 14336) + 2 * 4096 + 4 * 4096
+    per_byte = 1 / 3.35e6 - 1 / 4e6
+    ours, theirs = (np.array(tree["tables"]["dense"]["us"]) for tree in (own, twin))
+    num_bytes = LAYERS * sum(2 * (n * k + n + k) for n, k in shapes) + 2 * elements
+    assert ours[0] - theirs[0] == pytest.approx(per_byte * num_bytes, rel=5e-3)
+    assert ours[-1] - theirs[-1] == pytest.approx(per_byte * 8192 * 2 * elements, rel=0.05)
+    share = 3350 / 4000
+    decode, there = (tree["tables"]["decode_attention"]["us"][2] for tree in (own, twin))
+    assert there[0] == decode[0]
+    assert there[-1] - there[0] == pytest.approx(share * (decode[-1] - decode[0]), rel=1e-3)
+    assert twin["tables"]["prefill_attention"] == own["tables"]["prefill_attention"]
+
+
+def test_a_window_that_was_not_measured_is_full_attention_up_to_it(root):
+    full = fit(root, Request("h100_sxm", "llama3_8b")).tree["tables"]["decode_attention"]["us"]
+    window = fit(root, Request("h100_sxm", "mistral_7b_v0.1")).tree["tables"]["decode_attention"]
+    at = window["context"].index
+    assert window["us"][0][: at(1024) + 1] == full[0][: at(1024) + 1]
+    # a window of 4,096: two thirds of the way, in logarithms, between the measured contexts
+    near, far = (decode_us(1, context, 8) for context in (1024, 8192))
+    expected = LAYERS * near ** (1 / 3) * far ** (2 / 3)
+    assert window["us"][0][at(8192)] == pytest.approx(expected, rel=1e-3)
+
+
 def test_heads_that_were_not_measured(root):
     calls = Calls(Place(root, "h100_sxm", "vllm", None).decode_attention("bf16", 128, 0))
     # 32 query and 32 KV heads of a sequence are 1 and 1 of 32 sequences

@@ -22,6 +22,7 @@ from validation.cases.workloads import (
     Uniform,
 )
 from validation.compare.statistics import ServedRequest
+from validation.fit.kernels.calibration import own_host_of
 from validation.score.costs import Cost, cost_for
 from validation.score.engines import profile_for, release_of
 from validation.score.load import offered
@@ -196,6 +197,44 @@ def test_recorded_blocks_are_taken(limits, tmp_path):
     settings = settings_of(case(limits=limits), tmp_path)
     assert "kv.num_gpu_blocks=500" in settings.overrides
     assert not settings.blocks_derived
+
+
+def test_vllm_v0_has_its_own_host_times_over_the_same_kernels(tmp_path):
+    old = {"model": "llama3.1_8b", "engine": Engine("vllm", "0.6.6"), "counted_from": "sent"}
+    known = settings_of(case(hardware="a100_80gb_sxm", **old), tmp_path)
+    host = own_host_of("a100_80gb_sxm", "vllm_v0")
+    assert {f"cost.host.{name}={value:g}" for name, value in host.items()} <= {*known.overrides}
+    assert "front_end=vllm_v0_a100_80gb_sxm" in known.overrides
+    newer = settings_of(case(hardware="a100_80gb_sxm", model="llama3.1_8b"), tmp_path)
+    assert newer.cost == known.cost
+    assert not any("cost.host" in setting for setting in newer.overrides)
+    unknown = settings_of(case(hardware="b200_sxm", dtype="fp8", **old), tmp_path)
+    assert not any("cost.host" in setting for setting in unknown.overrides)
+
+
+def test_lengths_whose_mean_is_recorded_are_drawn_evenly(tmp_path):
+    spread = ClosedLoop(2, 4, LogNormal(64, 0.5), Fixed(8))
+    assert "workload.even_ranks=true" in settings_of(case(workload=spread), tmp_path).overrides
+    assert not any("even_ranks" in s for s in settings_of(case(), tmp_path).overrides)
+
+
+@pytest.mark.parametrize(("mean", "cv"), [(100.0, 0.3), (327.4, 1.1), (768.0, 1.1)])
+def test_a_bounded_law_has_the_mean_that_is_recorded(mean, cv, tmp_path):
+    one = case(workload=ClosedLoop(2, 2000, Fixed(8), LogNormal(mean, cv, 1024)))
+    setup = setup_from(*settings_of(one, tmp_path).overrides)
+    drawn = [request.output_tokens for request in setup.workload.load(setup.seed).requests]
+    assert sum(drawn) / 2000 == pytest.approx(mean, rel=3e-3)
+    assert max(drawn) <= 1024
+    with pytest.raises(SettingError, match=r"mean=1000.*high=1024"):
+        LogNormal(1000.0, cv, 1024)
+
+
+def test_on_several_ranks_v0_has_other_host_times(tmp_path):
+    old = {"model": "llama2_7b", "hardware": "h100_sxm", "engine": Engine("vllm", "0.6.3")}
+    one, two = (settings_of(case(tp=tp, **old), tmp_path).overrides for tp in (1, 2))
+    exposed = [own_host_of("h100_sxm", name)["exposed_us"] for name in ("vllm_v0", "vllm_v0_tp")]
+    for overrides, us in zip((one, two), exposed, strict=True):
+        assert f"cost.host.exposed_us={us:g}" in overrides
 
 
 def test_pipeline_stages_are_refused(tmp_path):

@@ -53,6 +53,17 @@ def test_the_same_seed_gives_the_same_load_and_another_one_another():
     assert BASE.load(7).requests[0] != BASE.load(8).requests[0]
 
 
+def test_even_ranks_draw_the_law_itself_in_random_order():
+    drawn = requests(even_ranks=True, prefix=None, prompt=Uniform(1, 200), output=Uniform(1, 100))
+    prompts = [r.prompt_tokens for r in drawn]
+    assert sorted(prompts) == list(range(1, 201))
+    assert prompts != sorted(prompts)
+    assert sorted(r.output_tokens for r in drawn) == [n for n in range(1, 101) for _ in range(2)]
+    assert prompts != [r.output_tokens for r in drawn]
+    with pytest.raises(SettingError, match="even_ranks"):
+        replace(BASE, even_ranks=1)
+
+
 def test_a_seed_means_the_same_on_every_machine():
     first = requests()[:3]
     assert [(r.arrival_ps, r.prompt_tokens, r.output_tokens, r.priority) for r in first] == PINNED

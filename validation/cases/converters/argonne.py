@@ -1,7 +1,10 @@
 """LLM-Inference-Bench of Argonne: static batches, replies as long as their prompts.
 
-Latency is that of the whole batch. Engine releases and limits are not recorded. GPU names leave
-the memory open; by the source's paper the A100 is the 40 GB one.
+Latency is that of the whole batch, prefill included: throughput × latency is prompts and replies.
+Engine releases and limits are not recorded; the source's paper is of October 2024 (arXiv
+2411.00136), when every release of vLLM was of the V0 engine, 0.6.3 the newest. GPU names leave the
+memory open; by the paper the A100 is the 40 GB one, and so say the rows: Llama-2-7B's batch of 64 ×
+2,048 tokens waits for memory there.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ COLUMNS = (
     *("Batch Size", "Latency", "Throughput"),
 )
 ENGINES = {"tensorrt-llm": "trtllm"}
+NEWEST = {"vllm": "0.6.3"}  # when it was measured
 GPUS = {"Nvidia A100 GPU": "A100-40GB"}
 # 87 GiB of Mixtral on one MI250 were served by both of its dies; a 7B model may have been by one
 UNCLEAR = {"AMD MI250 GPU": "an MI250 is two GPUs, and how many served is not recorded"}
@@ -51,7 +55,7 @@ def _case(row: Row, file: str) -> Case:
             file=file,
             row=f"line {row.line}",
         ),
-        engine=Engine(engine),
+        engine=Engine(engine, NEWEST.get(engine)),
         model=found.model,
         hardware=found.hardware,
         tp=tp,
@@ -61,5 +65,11 @@ def _case(row: Row, file: str) -> Case:
         ),
         counted_from="queued",
         not_covered=found.not_covered or UNCLEAR.get(gpu),
-        notes=("the engine's release and limits are not recorded",),
+        notes=tuple(_notes(engine)),
     )
+
+
+def _notes(engine: str) -> Iterator[str]:
+    newest = NEWEST.get(engine)
+    known = f": {newest} taken, the newest when it was measured" if newest else ""
+    yield f"the engine's release and limits are not recorded{known}"

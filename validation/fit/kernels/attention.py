@@ -48,6 +48,12 @@ class Grid:
                 us[inside, j] = grids.read(self.seqs, column, seqs[inside])
         return Grid(seqs, self.tokens, us)
 
+    def on_slower_memory(self, slowdown: float) -> "Grid":
+        """What a call takes beyond one of the shortest context is KV read, at 1 ÷ `slowdown`."""
+        known = np.isfinite(self.us)
+        least = np.where(known, self.us, np.inf).min(axis=1, keepdims=True)
+        return Grid(self.seqs, self.tokens, least + slowdown * (self.us - least))
+
 
 class Calls:
     """Measured calls of one kind, by heads."""

@@ -43,6 +43,16 @@ def tuned_of(hardware: str, engine: str, file: Path = FILE) -> dict[str, Any]:
     return {key: entry[key] for key in TUNED if key in entry}
 
 
+def own_host_of(hardware: str, engine: str, file: Path = FILE) -> dict[str, float] | None:
+    """Host times that were tuned for this very engine on this GPU; those not named are zero.
+
+    Raises:
+        TraceError: the file does not hold what it should.
+    """
+    gpu, family, _ = _entry(hardware, engine, file)
+    return host_of(hardware, engine, file)[0] if (gpu, family) == (hardware, engine) else None
+
+
 def _entry(hardware: str, engine: str, file: Path) -> tuple[str, str, dict[str, Any]]:
     """GPU, family and entry of the file that stand for an engine on a GPU."""
     tree: Any = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -30,13 +30,18 @@ def deployment(gpu: str, model: str, tp: int, dtype: str, kv_dtype: str, engine:
     Raises:
         UnknownChoiceError: there is no such GPU or model here.
     """
+    weights = DTYPES.get(dtype, dtype)
+    return Deployment(model_of(model), card_of(gpu), tp, weights, kv_dtype, engine)
+
+
+def card_of(gpu: str) -> GPU:
+    """The GPU of aiconfigurator's name or a YAML's, or UnknownChoiceError."""
     hardware = CONF / "hardware" / f"{hardware_of(gpu)}.yaml"
     if not hardware.is_file():
         known = sorted(path.stem for path in hardware.parent.glob("*.yaml"))
         raise UnknownChoiceError("gpu", gpu, known)
     card: GPU = instantiate(yaml.safe_load(hardware.read_text()), _convert_="all")
-    weights = DTYPES.get(dtype, dtype)
-    return Deployment(model_of(model), card, tp, weights, kv_dtype, engine)
+    return card
 
 
 @cache

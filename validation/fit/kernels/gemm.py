@@ -48,9 +48,14 @@ class Products:
         self.us = np.array([grids.read(self.rows, row, self.rows) for row in repaired])
         self._from_all = self._interpolator(np.ones(len(self.shapes), dtype=bool))
 
-    def us_at(self, n: int, k: int) -> Array:
-        """Time of n × k weights at each of `rows`, from all measured shapes."""
-        return np.asarray(self._us_from(self._from_all, np.array([[n, k]], dtype=float))[0])
+    def us_at(self, n: int, k: int, gpu: GPU) -> Array:
+        """Time of n × k weights at each of `rows` on a GPU, from all measured shapes.
+
+        On another GPU than was measured, what a product takes beyond the ideal is the same.
+        """
+        shapes = np.array([[n, k]], dtype=float)
+        us = self._us_from(self._from_all, shapes)
+        return np.asarray(us + self._ideal_us(shapes, gpu) - self._ideal_us(shapes, self._gpu))[0]
 
     def us_without(self, left_out: Mask) -> Array:
         """Times of the shapes that are `left_out`, from those that are not."""
@@ -67,19 +72,19 @@ class Products:
         return int(np.abs(np.log(self.shapes / [n, k])).sum(axis=1).argmin())
 
     def _us_from(self, ratio: "_Ratio", shapes: Array) -> Array:
-        return np.asarray(np.exp(ratio.at(shapes)) * self._ideal_us(shapes))
+        return np.asarray(np.exp(ratio.at(shapes)) * self._ideal_us(shapes, self._gpu))
 
     def _interpolator(self, used: Mask) -> "_Ratio":
         shapes = self.shapes[used]
-        return _Ratio(shapes, np.log(self.us[used] / self._ideal_us(shapes)))
+        return _Ratio(shapes, np.log(self.us[used] / self._ideal_us(shapes, self._gpu)))
 
-    def _ideal_us(self, shapes: Array) -> Array:
+    def _ideal_us(self, shapes: Array, gpu: GPU) -> Array:
         n, k = shapes[:, :1], shapes[:, 1:]
         width = WEIGHT_BYTES.get(self._dtype) or DTYPE_BYTES[self._dtype]
         num_bytes = width * n * k + ACTIVATION_BYTES * self.rows * (n + k)
         flops = 2 * self.rows * n * k
-        tflops = self._gpu.tflops(PEAKS.get(self._dtype, self._dtype))
-        bandwidth_us = num_bytes / (1e3 * self._gpu.memory_bandwidth_gb_s)
+        tflops = gpu.tflops(PEAKS.get(self._dtype, self._dtype))
+        bandwidth_us = num_bytes / (1e3 * gpu.memory_bandwidth_gb_s)
         return np.asarray(np.maximum(bandwidth_us, flops / (1e6 * tflops)))
 
 

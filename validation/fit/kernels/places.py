@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from servesim.errors import MissingDataError
+from servesim.errors import MissingDataError, UnknownChoiceError
 from validation.sources.aiconfigurator import Place, Table
 
 FALLBACK_ENGINE = "vllm"
@@ -32,12 +32,16 @@ class Places:
         return self._first(lambda place: place.gemm(dtype), self._library)
 
     def prefill_attention(self, kv_dtype: str, head_dim: int, window: int) -> Table:
-        """See Place."""
-        return self._first(lambda place: place.prefill_attention(kv_dtype, head_dim, window))
+        """See Place; without a window where this one was not measured."""
+        return self._first(
+            lambda place: _windowed(place.prefill_attention, kv_dtype, head_dim, window)
+        )
 
     def decode_attention(self, kv_dtype: str, head_dim: int, window: int) -> Table:
-        """See Place."""
-        return self._first(lambda place: place.decode_attention(kv_dtype, head_dim, window))
+        """See Place; without a window where this one was not measured."""
+        return self._first(
+            lambda place: _windowed(place.decode_attention, kv_dtype, head_dim, window)
+        )
 
     def all_reduce(self, *, graph: bool) -> Table:
         """See Place."""
@@ -63,3 +67,14 @@ class Places:
         if table.file not in self.read:
             self.read.append(table.file)
         return table
+
+
+def _windowed(
+    read: Callable[[str, int, int], Table], kv_dtype: str, head_dim: int, window: int
+) -> Table:
+    try:
+        return read(kv_dtype, head_dim, window)
+    except UnknownChoiceError:
+        if not window:
+            raise
+        return read(kv_dtype, head_dim, 0)

@@ -139,7 +139,9 @@ def _between(mixer: Attention, mlp: MLP | MoE | None, hidden: int, tp: int) -> E
     """Element-wise kernels of a layer in a compiled graph.
 
     Additions are fused into the norms, the norms of q and k are one kernel, rotary embedding is
-    another; quantisation of activations is in the tables of the products.
+    another; quantisation of activations is in the tables of the products. Routed experts are
+    measured from alignment to the sum over them: softmax and top-k before, and the addition of
+    shared experts after them, are kernels of their own.
     """
     qk = (mixer.num_heads // tp + mixer.kv_heads_per_rank(tp)) * mixer.head_dim
     qk_norm = ElementWise(1, 2 * ACTIVATION_BYTES * qk) if mixer.qk_norm_parameters else None
@@ -147,6 +149,10 @@ def _between(mixer: Attention, mlp: MLP | MoE | None, hidden: int, tp: int) -> E
     total += qk_norm or ElementWise()
     for width in _dense_widths(mlp):
         total += ElementWise(1, 3 * ACTIVATION_BYTES * width // tp)
+    if isinstance(mlp, MoE):
+        total += ElementWise(1, ACTIVATION_BYTES * mlp.num_experts)
+        if mlp.shared_size or mlp.dense_size:
+            total += ElementWise(1, 3 * ACTIVATION_BYTES * hidden)
     return total
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from servesim.deployment import Deployment
-from validation.fit.kernels import attention, grids, moe
+from servesim.hardware.gpu import GPU
+from validation.fit.kernels import attention, grids, moe, twins
 from validation.fit.kernels.attention import Calls, Prefill
 from validation.fit.kernels.gemm import Products
 from validation.fit.kernels.link import AllReduce
@@ -43,6 +44,7 @@ class Kernels:
         splits_kv: whether a chunk's KV is split where tiles are few (FlashAttention-3 and later).
         link: all-reduces; None on one rank.
         moe_us: routed experts of all layers at `rows`; None without them.
+        scaled_experts: which measured experts stand for the model's own; empty for themselves.
         rows: tokens of the tables of products, up to MOST_TOKENS.
     """
 
@@ -55,6 +57,7 @@ class Kernels:
     splits_kv: bool
     link: AllReduce | None
     moe_us: Array | None
+    scaled_experts: str
 
     @property
     def rows(self) -> Array:
@@ -73,30 +76,47 @@ class Kernels:
     def product_us(self, product: Product, tokens: Array) -> Array:
         """One product for so many tokens."""
         table = self.of(product)
-        return grids.read(table.rows, table.us_at(product.n, product.k), tokens)
+        us = table.us_at(product.n, product.k, self.deployment.gpu)
+        return grids.read(table.rows, us, tokens)
 
 
 def kernels(places: Places, deployment: Deployment, shapes: Shapes, how: "Formats") -> Kernels:
     """Everything that a step needs, read once."""
-    gpu, tp = deployment.gpu, deployment.tp
-    narrow = Products(places.gemm(how.dtype), how.dtype, gpu)
-    wide = narrow if how.dtype == how.wide else Products(places.gemm(how.wide), how.wide, gpu)
+    measured = how.measured
+    narrow = Products(places.gemm(how.dtype), how.dtype, measured)
+    wide = narrow if how.dtype == how.wide else Products(places.gemm(how.wide), how.wide, measured)
+    slowdown = twins.slowdown(deployment.gpu, measured)
     decodes, prefills = {}, {}
     for heads in shapes.attention:
         kind = deployment.kv_dtype, heads.head_dim, heads.window
-        decodes[heads] = Calls(places.decode_attention(*kind)).grid(heads.heads, heads.kv_heads)
+        grid = Calls(places.decode_attention(*kind)).grid(heads.heads, heads.kv_heads)
+        decodes[heads] = grid.on_slower_memory(slowdown)
         calls = Calls(places.prefill_attention(*kind))
         prefills[heads] = attention.prefill(calls, heads, splits_kv=how.splits_kv)
-    link = AllReduce(places, deployment, how.largest_graph) if tp > 1 else None
+    link = AllReduce(places, deployment, how.largest_graph) if deployment.tp > 1 else None
     rows = narrow.rows[narrow.rows <= MOST_TOKENS]
-    moe_us = None
+    moe_us, scaled = None, ""
     if shapes.moe:
-        table = places.moe(how.dtype)
-        hidden = deployment.model.hidden_size
-        layers = [n * moe.layer_us(table, m, hidden, tp, rows) for m, n in shapes.moe.items()]
-        moe_us = np.sum(layers, axis=0)
-    split = how.splits_kv
-    return Kernels(deployment, shapes, narrow, wide, decodes, prefills, split, link, moe_us)
+        moe_us, scaled = _experts_us(places, deployment, shapes, how, rows)
+    return Kernels(
+        *(deployment, shapes, narrow, wide, decodes, prefills, how.splits_kv, link),
+        *(moe_us, scaled),
+    )
+
+
+def _experts_us(
+    places: Places, deployment: Deployment, shapes: Shapes, how: "Formats", rows: Array
+) -> tuple[Array, str]:
+    """Routed experts of all layers, and what stands for those that were not measured."""
+    routed = moe.Routed(places.moe(how.dtype), how.dtype, how.measured)
+    total, scaled = np.zeros(len(rows)), []
+    for layer, count in shapes.moe.items():
+        own = moe.Experts.of(layer, deployment.model.hidden_size, deployment.tp)
+        donor = routed.donor(own)
+        total = total + count * routed.us(own, rows, deployment.gpu)
+        if donor != own:
+            scaled.append(f"{own}: not measured, as those of {donor}")
+    return total, "; ".join(scaled)
 
 
 @dataclass(frozen=True)
@@ -105,12 +125,14 @@ class Formats:
 
     Attributes:
         dtype: of the weights, as the tables call it.
+        measured: the GPU that the tables are of.
         splits_kv: see Kernels.
         largest_graph: tokens of the largest captured CUDA graph.
         wide: of the head and of routers.
     """
 
     dtype: str
+    measured: GPU
     splits_kv: bool
     largest_graph: int
     wide: str = "bf16"
@@ -177,7 +199,8 @@ def decode_attention(of: Kernels) -> tuple[Array, Array, list[list[float]]]:
     total = np.zeros_like(first.us)
     for heads, grid in of.decodes.items():
         at = grid.at(first.seqs)
-        us = np.array([_on(at.tokens, row, first.tokens) for row in at.us])
+        contexts = first.tokens.clip(max=heads.window) if heads.window else first.tokens
+        us = np.array([_on(at.tokens, row, contexts) for row in at.us])
         total = total + of.shapes.attention[heads] * us
     total = grids.never_falling(total)
     rows = [[float(us) for us in row[np.isfinite(row)]] for row in total]

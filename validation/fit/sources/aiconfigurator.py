@@ -9,7 +9,7 @@ from servesim import checks
 from servesim.cost.kernels import Kernels
 from servesim.errors import SettingError
 from validation.fit import result
-from validation.fit.kernels import calibration, check, deployments, graphs, tables
+from validation.fit.kernels import calibration, check, deployments, graphs, tables, twins
 from validation.fit.kernels.places import Places
 from validation.fit.kernels.shapes import shapes_of
 from validation.sources import aiconfigurator as source
@@ -31,7 +31,7 @@ class Request:
     """What is to be fitted.
 
     Attributes:
-        gpu: the source's folder name.
+        gpu: the source's folder name, or a YAML's of validation/fit/kernels/twins.py.
         model: a published name, or that of a YAML in conf/model.
         engine: whose kernels.
         engine_version: its release, the nearest measured one is taken; None is the newest.
@@ -70,15 +70,16 @@ def fit(root: Path, request: Request) -> result.Fit:
         SettingError: a shape is beyond what was measured.
         TraceError: a file is not what it should be.
     """
-    splits_kv = source.architecture(root, request.gpu) in SPLITS_KV
+    folder, measured = twins.measured_gpu(request.gpu), twins.measured_card(request.gpu)
+    splits_kv = source.architecture(root, folder) in SPLITS_KV
     target = deployments.deployment(
         request.gpu, request.model, request.tp, request.dtype, request.kv_dtype, request.engine
     )
     shapes = shapes_of(target)
     sizes = graphs.sizes(target)
-    place = source.Place(root, request.gpu, request.engine, request.engine_version)
+    place = source.Place(root, folder, request.engine, request.engine_version)
     places = Places(place, request.library_version)
-    how = tables.Formats(request.dtype, splits_kv, sizes[-1])
+    how = tables.Formats(request.dtype, measured, splits_kv, sizes[-1])
     of = tables.kernels(places, target, shapes, how)
     host, origin = calibration.host_of(deployments.hardware_of(request.gpu), request.engine)
     errors = check.parts(of)
@@ -88,7 +89,11 @@ def fit(root: Path, request: Request) -> result.Fit:
         "_convert_": "all",
         "allow_mismatch": False,
         "fitted_on": result.fitted_on(target),
-        "source": _source(request, places) | {"host": origin, "link": link} | _notes(how),
+        "source": _source(request, places)
+        | {"host": origin, "link": link}
+        | _notes(how)
+        | twins.note(target.gpu, measured)
+        | ({"experts": of.scaled_experts} if of.scaled_experts else {}),
         "fit_range": _ranges(of),
         "held_out_error": {part.name: part.summary() for part in errors},
         "tables": result.rounded_tables(tables.tree(of)),

@@ -247,6 +247,7 @@ def test_graph_sizes_of_engines():
     assert sizes("vllm", 4)[:5] == (1, 2, 4, 8, 16)
     assert sizes("vllm", 4)[-1] == 512
     assert (sizes("sglang", 2)[-1], sizes("sglang", 4)[-1]) == (256, 512)
+    assert (sizes("trtllm", 4)[:5], sizes("trtllm", 4)[-1]) == ((1, 2, 4, 8, 16), 128)
 
 
 def test_calibration_of_a_gpu_goes_before_the_default(tmp_path):

@@ -1,7 +1,7 @@
 """validation/calibration.yaml: what was tuned, on what, with how many parameters; and its uses.
 
     GPU (option of conf/hardware):
-      ENGINE (vllm, sglang):
+      ENGINE (vllm, sglang, trtllm):
         host: {us: ..., ...}          # of every kernels cost of this GPU and engine
         all_reduce_share: of those costs, where it was tuned
         front_end: {queue_us: ..., ...}

@@ -76,6 +76,9 @@ class RankTimer(KernelTimer):
     def _exposed_ps(self, tokens: int) -> int:
         return super()._exposed_ps(max((tokens, *self._others)))
 
+    def _launched_ps(self, tokens: int) -> int:
+        return super()._launched_ps(max((tokens, *self._others)))
+
     def _padded(self, tokens: int) -> int:
         """Tokens that this rank's kernels run."""
         return self._ran(tokens)[0]

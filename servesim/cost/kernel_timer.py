@@ -2,7 +2,8 @@
 
 A step is its kernels one after another, the host's work on it, and what is exposed of that in any
 case. An engine that plans a step while the one before it runs hides the host behind the GPU: the
-longer of both counts (`Deployment.overlaps_host`); any other waits for both.
+longer of both counts (`Deployment.overlaps_host`); any other waits for both. Beyond the largest
+captured graph, kernels are launched one by one, and the GPU waits where it is the faster.
 
     step = gpu + host + exposed_us [+ eager_us]        gpu = dense + head + attention
     step = max(gpu, host) + exposed_us [+ eager_us]          + all-reduces + routed experts
@@ -42,6 +43,8 @@ class Host:
         us_per_token: for each token of the batch.
         exposed_us: per step, even where the engine overlaps host and GPU.
         eager_us: likewise, of a step with more tokens than the largest captured graph.
+        launch_us_per_layer: to launch the kernels of a layer in such a step; the GPU takes at least
+            as long for all layers.
     """
 
     us: float = 0.0
@@ -49,6 +52,7 @@ class Host:
     us_per_token: float = 0.0
     exposed_us: float = 0.0
     eager_us: float = 0.0
+    launch_us_per_layer: float = 0.0
 
 
 class KernelTimer:
@@ -73,6 +77,7 @@ class KernelTimer:
         self._tables, self._host, self._sizes, self._range = tables, host, sizes, fit_range
         self._largest = sizes[-1] if sizes else 0
         self._overlaps = deployment.overlaps_host
+        self._launch_ps = round(host.launch_us_per_layer * deployment.model.num_layers * PS_PER_US)
         self._experts_of = deployment.model.expected_active_experts
         self._tokens_ps: dict[int, int] = {}
         self._rows_ps: dict[int, int] = {}
@@ -87,6 +92,7 @@ class KernelTimer:
         batch = measured(plan.work, plan.decodes, 1)
         gpu_ps = self._all_but_attention_ps(batch.tokens, batch.rows)
         gpu_ps += self._attention_ps(batch, plan.work)
+        gpu_ps = max(gpu_ps, self._launched_ps(batch.tokens))
         host_ps = self._host_ps(batch.requests, batch.tokens)
         longer_ps = max(gpu_ps, host_ps) if self._overlaps else gpu_ps + host_ps
         return StepTime(longer_ps + self._exposed_ps(batch.tokens), self._range.outside(batch))
@@ -112,6 +118,8 @@ class KernelTimer:
             first_ps, growth_ps, alike = longer((first_ps, growth_ps), alone, steps)
             steps = min(alike, until - longest + 1)
         first_ps += other_ps
+        if launched_ps := self._launched_ps(seqs):
+            first_ps, growth_ps, steps = longer((first_ps, growth_ps), (launched_ps, 0), steps)
         if self._overlaps:
             first_ps, growth_ps, steps = longer((first_ps, growth_ps), (host_ps, 0), steps)
         else:
@@ -122,15 +130,19 @@ class KernelTimer:
     def parts_us(self, plan: StepPlan) -> dict[str, float]:
         """Microseconds of a step by part; of a deployment without overlap they add up to it.
 
-        `host` is all of the host's work, whether it is hidden or not.
+        `host` is all of the host's work, whether it is hidden or not, and what the GPU waits for
+        launches.
         """
         batch = measured(plan.work, plan.decodes, 1)
         tokens, rows = batch.tokens, batch.rows
+        attention_ps = self._attention_ps(batch, plan.work)
         host_ps = self._host_ps(batch.requests, tokens) + self._exposed_ps(tokens)
+        gpu_ps = self._all_but_attention_ps(tokens, rows) + attention_ps
+        host_ps += max(0, self._launched_ps(tokens) - gpu_ps)
         return {
             "dense": self._dense_us(tokens),
             "head": self._head_us(rows),
-            "attention": self._attention_ps(batch, plan.work) / PS_PER_US,
+            "attention": attention_ps / PS_PER_US,
             "all_reduce": self._all_reduce_us(tokens),
             "moe": self._moe_us(tokens),
             "host": host_ps / PS_PER_US,
@@ -143,6 +155,10 @@ class KernelTimer:
     def _exposed_ps(self, tokens: int) -> int:
         eager_us = self._host.eager_us if tokens > self._largest else 0.0
         return round((self._host.exposed_us + eager_us) * PS_PER_US)
+
+    def _launched_ps(self, tokens: int) -> int:
+        """Least time of a step's kernels, for their launches."""
+        return self._launch_ps if tokens > self._largest else 0
 
     def _all_but_attention_ps(self, tokens: int, rows: int) -> int:
         of_tokens = self._tokens_ps.get(tokens)

@@ -12,7 +12,7 @@ step: servesim/cost/kernel_timer.py.
     tables: {dense, head, decode_attention, prefill_attention, mixed_attention, mixed, uneven,
              all_reduce, moe}
     graphs: {sizes: [...]}
-    host: {us, us_per_seq, us_per_token, exposed_us, eager_us}
+    host: {us, us_per_seq, us_per_token, exposed_us, eager_us, launch_us_per_layer}
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,9 @@ from servesim.scheduler.sarathi import Sarathi
 from servesim.scheduler.sglang import SGLang
 from servesim.scheduler.sizing import Ask, EngineMemory
 from servesim.scheduler.sizing_others import sglang_memory, transformers_memory
+from servesim.scheduler.sizing_trtllm import trtllm_memory
 from servesim.scheduler.sizing_vllm import v0_memory, vllm_v0_memory, vllm_v1_memory
+from servesim.scheduler.trtllm import TensorRTLLM
 from servesim.scheduler.vllm_defaults import server_defaults
 from servesim.scheduler.vllm_v0 import VllmV0
 from servesim.scheduler.vllm_v1 import VllmV1
@@ -33,3 +35,4 @@ engine_memory.register(VllmV0, vllm_v0_memory)
 engine_memory.register(VllmV1, vllm_v1_memory)
 engine_memory.register(SGLang, sglang_memory)
 engine_memory.register(HFContinuousBatching, transformers_memory)
+engine_memory.register(TensorRTLLM, trtllm_memory)

@@ -16,8 +16,9 @@ SMALL = (
     "max_model_len=4096",
 )
 SCARCE = "kv.num_gpu_blocks=800"
-# whole requests are reserved here, and on this load the next one does not fit into what is left
-LEAVE_A_REMAINDER = ("orca", "orca_oracle")
+# whole requests are reserved here, and on this load the next one does not fit into what is left;
+# of what is reserved, trtllm holds only what has been reached
+FULL = {"orca": 0.93, "orca_oracle": 0.93, "trtllm": 0.92}
 
 
 @yamls.each("scheduler")
@@ -32,8 +33,7 @@ def test_a_scheduler_serves_everyone(path, blocks):
     once = requests["prompt_tokens"] - requests["cached_tokens"] + requests["output_tokens"] - 1
     assert tokens == (once + requests["recomputed_tokens"]).sum()
     if blocks:
-        most = result.summary["kv_use_max"]
-        assert most > (0.93 if path.stem in LEAVE_A_REMAINDER else 0.95)
+        assert result.summary["kv_use_max"] > FULL.get(path.stem, 0.95)
 
 
 @yamls.each("scheduler")

@@ -1,7 +1,7 @@
 """validation/calibration.yaml: what was tuned, on what, with how many parameters; and its uses.
 
     GPU (option of conf/hardware):
-      ENGINE (vllm, sglang; vllm_v0 below 0.8, vllm_v0_tp likewise on several ranks):
+      ENGINE (vllm, sglang, trtllm; vllm_v0 below 0.8, vllm_v0_tp likewise on several ranks):
         host: {us: ..., ...}          # of every kernels cost of this GPU and engine
         all_reduce_share: of those costs, where it was tuned
         front_end: {queue_us: ..., ...}

@@ -35,6 +35,7 @@ PARAMETERS = {
         Parameter("host.us_per_token", 0.2, 0.0, 20.0),
         Parameter("host.exposed_us", 500.0, 300.0, 20_000.0),
         Parameter("host.eager_us", 500.0, 0.0, 20_000.0),
+        Parameter("host.launch_us_per_layer", 500.0, 800.0, 5_000.0),
         Parameter("all_reduce_share", 0.5, 1.0, 1.5),
         Parameter("front_end.queue_us", 5_000.0, 5_000.0, 500_000.0),
         Parameter("front_end.queue_us_per_prompt_token", 2.0, 0.0, 100.0),

@@ -8,6 +8,7 @@
 | vllm     | not recorded  | vllm_v1    | yes  | taken for the newest release |
 | sglang   | below 0.4     | sglang     | no   | overlap scheduling came on by default with 0.4.0 |
 | sglang   | 0.4 or later, or not recorded | sglang | yes | `disable_overlap_schedule` False |
+| trtllm   | any, or not recorded | trtllm | yes | overlap scheduler of 1.x, PyTorch backend |
 | hf, transformers | any   | hf         | no   | transformers continuous batching is synchronous |
 
 Within vLLM V1 the release picks the rules as `scheduler.release` does.
@@ -42,6 +43,11 @@ _SGLANG = _COMMON | {
     "max_num_seqs": "scheduler.max_running_requests",
     "max_num_batched_tokens": "scheduler.chunked_prefill_size",
     "enable_mixed_chunk": "scheduler.enable_mixed_chunk",
+}
+_TRTLLM = _COMMON | {
+    "max_num_seqs": "scheduler.max_batch_size",
+    "max_num_batched_tokens": "scheduler.max_num_tokens",
+    "block_size": "scheduler.tokens_per_block",
 }
 _HF = _COMMON | {
     "max_num_seqs": "scheduler.max_requests_per_batch",
@@ -109,8 +115,11 @@ def profile_for(engine: str, version: str | None) -> Profile:
         return _vllm(version)
     if engine == "sglang":
         return _sglang(version)
+    if engine == "trtllm":
+        return _trtllm(version)
     if engine not in _ANY_RELEASE:
-        raise UnknownChoiceError("engine.name", engine, ("vllm", "sglang", *_ANY_RELEASE))
+        known = ("vllm", "sglang", "trtllm", *_ANY_RELEASE)
+        raise UnknownChoiceError("engine.name", engine, known)
     return _ANY_RELEASE[engine]
 
 
@@ -170,6 +179,22 @@ def _sglang(version: str | None) -> Profile:
         "scheduler.disable_overlap_schedule=true",
         overlap,
         () if version == "0.5.23" else (note,),
+    )
+
+
+def _trtllm(version: str | None) -> Profile:
+    shown = "a release not recorded" if version is None else version
+    note = f"TensorRT-LLM {shown} is played by the documented rules of 1.x, which were not replayed"
+    return Profile(
+        "trtllm",
+        "trtllm",
+        "trtllm",
+        (),
+        _TRTLLM,
+        "scheduler.disable_overlap_scheduler=false",
+        "scheduler.disable_overlap_scheduler=true",
+        True,
+        (note,),
     )
 
 

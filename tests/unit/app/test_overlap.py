@@ -12,6 +12,8 @@ from servesim.app.api import setup_from
         (("scheduler=vllm_v1", "scheduler.async_scheduling=true"), True),
         (("scheduler=sglang",), False),
         (("scheduler=sglang", "scheduler.disable_overlap_schedule=false"), True),
+        (("scheduler=trtllm",), False),
+        (("scheduler=trtllm", "scheduler.disable_overlap_scheduler=false"), True),
         *(
             ((f"scheduler={name}",), False)
             for name in ("vllm_v0", "hf", "orca", "sarathi", "static")

@@ -68,6 +68,19 @@ def test_a_step_beyond_the_largest_graph_is_launched_kernel_by_kernel():
     )["host"] == 50  # fmt: skip
 
 
+def test_the_gpu_waits_for_launches_where_it_is_the_faster():
+    # beyond the largest graph of 16
+    gpu_us = us(timer(host=NO_HOST), *decodes(17, 16))
+    layers = MODEL.num_layers
+    for launch_us in (1, gpu_us + 60):
+        host = {"launch_us_per_layer": launch_us / layers}
+        slow = timer(host=host)
+        assert us(slow, *decodes(16, 16)) == us(timer(host=NO_HOST), *decodes(16, 16))
+        assert us(slow, *decodes(17, 16)) == pytest.approx(max(gpu_us, launch_us))
+        parts = slow.parts_us(StepPlan(decodes(17, 16)))
+        assert parts["host"] == pytest.approx(max(0, launch_us - gpu_us), abs=1e-3)
+
+
 def test_without_sampled_rows_there_is_no_head():
     assert timer().parts_us(StepPlan((chunk(0, 16),)))["head"] == 0
 

@@ -51,7 +51,8 @@ def timers(draw: st.DrawFn, decode_attention: Any = None) -> KernelTimer:
             us = falling_nowhere(random, len(chunks), len(pasts), len(seqs), len(contexts))
             mixed = {"chunk": chunks, "past": pasts, "seqs": seqs, "context": contexts, "us": us}
     whole_from = draw(st.integers(0, 6))
-    host = {name: random.choice(RISES) for name in ("us", "us_per_seq", "us_per_token", "eager_us")}
+    names = ("us", "us_per_seq", "us_per_token", "eager_us", "launch_us_per_layer")
+    host = {name: random.choice(RISES) for name in names}
     host["us"] += draw(st.sampled_from([0.0, 900.0, 1200.0]))
     return timer(
         overlaps=draw(st.booleans()),

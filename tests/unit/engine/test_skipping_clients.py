@@ -17,6 +17,7 @@ from servesim.scheduler.orca import Orca
 from servesim.scheduler.sarathi import Sarathi
 from servesim.scheduler.sglang import SGLang
 from servesim.scheduler.static import Static
+from servesim.scheduler.trtllm import TensorRTLLM
 from servesim.scheduler.vllm_v0 import VllmV0
 from servesim.scheduler.vllm_v1 import VllmV1
 from servesim.workload.release import Turns, Users
@@ -38,6 +39,9 @@ OTHERS = {
     "hf": HFContinuousBatching(page_size=4, max_batch_tokens=48),
     "sglang": SGLang(chunked_prefill_size=32, max_running_requests=4),
     "sglang_overlap": SGLang(disable_overlap_schedule=False, max_running_requests=4),
+    "trtllm": TensorRTLLM(4, 44, tokens_per_block=4),
+    "trtllm_chunked": TensorRTLLM(4, 16, enable_chunked_prefill=True, tokens_per_block=4),
+    "trtllm_overlap": TensorRTLLM(4, 44, tokens_per_block=4, disable_overlap_scheduler=False),
     "vllm_v1_async": VllmV1(max_num_batched_tokens=64, max_num_seqs=4, async_scheduling=True),
 }
 

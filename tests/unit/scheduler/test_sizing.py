@@ -17,6 +17,7 @@ from servesim.scheduler.sglang import SGLang
 from servesim.scheduler.sizing import Ask
 from servesim.scheduler.sizing_rules import engine_memory
 from servesim.scheduler.sizing_vllm import captured_sizes
+from servesim.scheduler.trtllm import TensorRTLLM
 from servesim.scheduler.vllm_v0 import VllmV0
 from servesim.scheduler.vllm_v1 import VllmV1
 
@@ -43,7 +44,7 @@ def test_every_profile_says_how_it_divides_memory(name):
     assert memory.max_num_batched_tokens > 0
     assert memory.max_num_seqs > 0
     fixed = engine_memory(profile, ask(gpu_memory_utilization=0.5)).utilization
-    assert fixed == 0.5 or name == "hf"  # transformers: of what the weights leave
+    assert fixed == 0.5 or name in ("hf", "trtllm")  # of what the weights leave
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,20 @@ def test_transformers_takes_a_share_of_what_weights_leave():
     cache = available - memory.activation_bytes
     # a token of the cache brings the keys and values of one layer that are read back, and indices
     assert cache * (131_072 + 4096 + 16) / 131_072 == pytest.approx(available - buffers, rel=1e-6)
+
+
+def test_tensorrt_llm_takes_a_fraction_of_what_a_trial_run_leaves():
+    # 80 GiB − 15 GiB of weights − 0.5 GiB outside torch − the trial run's activations, × 0.9
+    asked = ask()
+    memory = engine_memory(TensorRTLLM(max_num_tokens=4096, max_batch_size=64), asked)
+    activations = activation_bytes(LLAMA_8B, "bf16", 1, 4096, 64)
+    assert memory.activation_bytes == activations
+    taken = asked.weight_bytes + GIB // 2 + activations
+    cache = memory.utilization * 80 * GIB - taken
+    assert cache == pytest.approx(0.9 * (80 * GIB - taken))
+    half = engine_memory(TensorRTLLM(), ask(gpu_memory_utilization=0.5))
+    taken = asked.weight_bytes + GIB // 2 + half.activation_bytes
+    assert half.utilization * 80 * GIB - taken == pytest.approx(0.5 * (80 * GIB - taken))
+    assert (half.rules.block_size, half.rules.null_block) == (32, False)
+    # 128 rows of logits at most: the largest batch of a captured graph
+    assert half.activation_bytes == activation_bytes(LLAMA_8B, "bf16", 1, 8192, 128)

@@ -10,6 +10,7 @@ from measurements import DATACRUNCH, SILICON, cases_of, csv_file, jsonl_file
 
 from servesim.errors import MissingDataError, TraceError
 from validation.cases.__main__ import CONVERTERS, converter_of, find, main, write_all
+from validation.cases.converters.parts import silicon_trtllm
 from validation.cases.format import read_case
 from validation.cases.published import hardware_stem, load_model, model_stem
 
@@ -65,14 +66,14 @@ class TestBadFiles:
 
 class TestCommand:
     def test_cases_are_written_and_counted(self, tmp_path, capsys):
-        rows = [SILICON, SILICON, SILICON | {"backend": "trtllm"}]
+        rows = [SILICON, SILICON, SILICON | {"backend": "lmdeploy"}]
         path = csv_file(tmp_path / "s.csv", *rows)
         out = tmp_path / "out"
         assert main(["source=silicon", f"file={path}", f"out={out}"]) == 0
         printed = capsys.readouterr().out.splitlines()
         assert printed == [
             f"silicon: 3 cases written to {out}, 2 covered",
-            "  1 not covered: no scheduler profile of trtllm",
+            "  1 not covered: no scheduler profile of lmdeploy",
         ]
         names = sorted(path.stem for path in out.glob("*.yaml"))
         assert len(names) == 3  # equal rows are told apart by a number
@@ -146,13 +147,13 @@ def test_a_published_gpu_is_found(published, stem):
 
 # source: cases, covered ones
 COUNTS = {
-    "argonne": (2926, 842),
+    "argonne": (2926, 1206),
     "blis": (53, 43),
     "datacrunch": (4, 3),
     "gpullm": (33, 33),
     "llmservingsim": (4, 4),
     "powertrace": (5, 5),
-    "silicon": (622, 276),
+    "silicon": (622, 622),
     "specbench": (928, 116),
 }
 
@@ -186,13 +187,14 @@ def test_every_converter_has_its_counts():
 def test_silicons_reasons(monkeypatch):
     (path,) = public("silicon", monkeypatch)
     cases = cases_of("silicon", path)
-    assert Counter(case.not_covered for case in cases if case.not_covered) == {
-        "no scheduler profile of trtllm": 346
-    }
+    assert not any(case.not_covered for case in cases)
     assert len({case.name for case in cases}) == 622
     versions = Counter((case.engine.name, case.engine.version) for case in cases)
     assert versions["trtllm", None] == 108  # of the 233 that do not record it
     assert versions["vllm", "0.11"] == 125
+    doubts = Counter(note for case in cases if case.engine.name == "trtllm" for note in case.notes)
+    assert doubts[silicon_trtllm.STREAMED] == 36
+    assert doubts[silicon_trtllm.WITH_MORE_USERS] == 26
 
 
 def test_the_source_of_the_stamps_computes_the_same(monkeypatch):

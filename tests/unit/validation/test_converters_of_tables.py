@@ -5,6 +5,7 @@ from measurements import DATACRUNCH, SILICON, cases_of, csv_file, jsonl_file
 
 from servesim.errors import TraceError
 from validation.cases.case import Limits
+from validation.cases.converters.parts import silicon_trtllm
 from validation.cases.workloads import ClosedLoop, Fixed, LogNormal, OpenLoop, StaticBatch, Uniform
 
 INFERENCEMAX = SILICON | {
@@ -81,18 +82,45 @@ class TestSilicon:
 
     def test_an_engine_a_model_or_a_gpu_without_a_yaml_is_not_covered(self, tmp_path):
         rows = [
-            SILICON | {"backend": "trtllm"},
+            SILICON | {"backend": "lmdeploy"},
             SILICON | {"model_path": "nobody/Unheard-1B"},
             SILICON | {"system": "h900"},
             SILICON | {"tp_size": "7"},
         ]
         reasons = [c.not_covered for c in cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))]
         assert reasons == [
-            "no scheduler profile of trtllm",
+            "no scheduler profile of lmdeploy",
             "no model nobody/Unheard-1B in conf/model",
             "no GPU h900 in conf/hardware",
             "tp=7 does not split the heads of qwen3_32b",
         ]
+
+    def test_tensorrt_llm_takes_two_prompts_and_a_token_per_user(self, tmp_path):
+        rows = [SILICON | {"backend": "trtllm"}, INFERENCEMAX | {"backend": "trtllm"}]
+        for case in cases_of("silicon", csv_file(tmp_path / "s.csv", *rows)):
+            assert case.not_covered is None
+            assert case.limits == Limits(max_num_batched_tokens=2 * 1024 + 16)
+            assert silicon_trtllm.NOTE in case.notes
+
+    def test_runs_whose_first_token_comes_with_the_20th_are_doubtful(self, tmp_path):
+        row = INFERENCEMAX | {"backend": "trtllm", "osl": "1024", "tp_size": "4"}
+        rows = [
+            row,
+            row | {"tp_size": "8"},
+            row | {"osl": "8192"},
+            row | {"origin": "aic-gap-analysis"},
+        ]
+        cases = cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))
+        assert [silicon_trtllm.STREAMED in case.notes for case in cases] == [True, *3 * [False]]
+
+    def test_a_ttft_that_more_users_would_shorten_is_doubtful(self, tmp_path):
+        row = SILICON | {"backend": "trtllm", "silicon_ttft_ms": "110"}
+        few = {"concurrency": "8", "batch_size": "8"}
+        rows = [row, row | few | {"silicon_ttft_ms": "122"}, row | few | {"osl": "256"}]
+        rows += [row | few | {"tp_size": "8", "silicon_ttft_ms": "120"}, row | {"tp_size": "8"}]
+        cases = cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))
+        doubts = [silicon_trtllm.WITH_MORE_USERS in case.notes for case in cases]
+        assert doubts == [False, True, False, False, False]
 
     def test_a_row_that_beats_its_gpu_is_doubtful(self, tmp_path):
         # 16 users × 1,152 tokens × 2 × 32.8 G FLOP in 101.5 + 127 × 0.1 ms: 10.6 of 4 × 0.99 PFLOPS

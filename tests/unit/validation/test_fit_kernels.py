@@ -15,6 +15,7 @@ from validation.fit.__main__ import main
 from validation.fit.batch import OUT, PLAN, planned
 from validation.fit.kernels import calibration, deployments, graphs, grids
 from validation.fit.kernels.attention import Calls, prefill
+from validation.fit.kernels.places import Places
 from validation.fit.kernels.shapes import Heads, shapes_of
 from validation.fit.sources.aiconfigurator import Request, fit
 from validation.sources.aiconfigurator import Place, nearest_version
@@ -271,6 +272,18 @@ def test_levelled_times_fall_along_no_axis():
     assert np.isnan(level[0, 3])
 
 
+def test_products_may_be_those_of_another_engine(tmp_path):
+    row = {"gemm_dtype": "bfloat16", "m": 1, "n": 256, "k": 256, "latency": 0.01}
+    for engine, version in (("vllm", "0.19.0"), ("vllm", "0.24.0"), ("trtllm", "1.2.0rc5")):
+        path = tmp_path / "data" / "h100_sxm" / "gemm" / engine / version / "gemm_perf.parquet"
+        path.parent.mkdir(parents=True)
+        pd.DataFrame([row]).to_parquet(path)
+    own = Place(tmp_path, "h100_sxm", "trtllm", "1.2.0rc5")
+    assert "trtllm/1.2.0rc5" in Places(own).gemm("bf16").file
+    assert "trtllm/1.2.0rc5" in Places(own, "0.19.0").gemm("bf16").file
+    assert "vllm/0.19.0" in Places(own, "0.19.0", "vllm").gemm("bf16").file
+
+
 def test_graph_sizes_of_engines():
     def sizes(engine: str, tp: int) -> tuple[int, ...]:
         target = deployments.deployment("h100_sxm", "llama3.1_70b", tp, "fp8", "bf16", engine)
@@ -279,6 +292,7 @@ def test_graph_sizes_of_engines():
     assert sizes("vllm", 4)[:5] == (1, 2, 4, 8, 16)
     assert sizes("vllm", 4)[-1] == 512
     assert (sizes("sglang", 2)[-1], sizes("sglang", 4)[-1]) == (256, 512)
+    assert (sizes("trtllm", 4)[:5], sizes("trtllm", 4)[-1]) == ((1, 2, 4, 8, 16), 128)
 
 
 def test_calibration_of_a_gpu_goes_before_the_default(tmp_path):

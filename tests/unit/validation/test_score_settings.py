@@ -46,6 +46,8 @@ HERE = Path()
         ("sglang", "0.3.6", "sglang", None, False),
         ("sglang", "0.5.6.post2", "sglang", None, True),
         ("sglang", None, "sglang", None, True),
+        ("trtllm", "1.0.0rc3", "trtllm", None, True),
+        ("trtllm", None, "trtllm", None, True),
         ("hf", "5.23.0", "hf", None, None),
     ],
 )
@@ -59,6 +61,10 @@ def test_engine_and_release_choose_the_scheduler(engine, version, option, releas
         "sglang": (
             "scheduler.disable_overlap_schedule=false",
             "scheduler.disable_overlap_schedule=true",
+        ),
+        "trtllm": (
+            "scheduler.disable_overlap_scheduler=false",
+            "scheduler.disable_overlap_scheduler=true",
         ),
     }.get(option, ("", ""))
     assert profile.scheduling(None) == (() if ahead is None else (on if ahead else off,))
@@ -189,6 +195,10 @@ def test_limits_are_set_under_the_engines_own_names(tmp_path):
     sglang = settings_of(case(limits=limits, engine=Engine("sglang", "0.5.23")), tmp_path)
     assert "scheduler.max_running_requests=8" in sglang.overrides
     assert "scheduler.chunked_prefill_size=512" in sglang.overrides
+    engine = Engine("trtllm", "1.0.0rc3")
+    trtllm = {*settings_of(case(limits=limits, engine=engine), tmp_path).overrides}
+    assert {"scheduler.max_batch_size=8", "scheduler.max_num_tokens=512"} <= trtllm
+    assert {"engine=trtllm", "scheduler.disable_overlap_scheduler=false"} <= trtllm
     assert vllm.blocks_derived
 
 

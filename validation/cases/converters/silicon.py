@@ -41,6 +41,7 @@ from pathlib import Path
 
 from validation.cases.case import Case, Engine, Limits, Source
 from validation.cases.converted import Converted, Place, dtype_of, place
+from validation.cases.converters.parts import silicon_trtllm
 from validation.cases.published import load_gpu, load_model, slug
 from validation.cases.rows import Row, read_csv
 from validation.cases.workloads import ClosedLoop, Fixed, Length, Uniform
@@ -75,7 +76,8 @@ def convert(path: Path) -> Iterator[Converted]:
     """One case per row; rows of a run of which one cannot be are all doubtful."""
     cases = [(_run(row), _case(row, path)) for row in read_csv(path, COLUMNS)]
     impossible = {run for run, case in cases if any(IMPLIES in note for note in case.notes)}
-    for run, case in cases:
+    sound = silicon_trtllm.with_doubts([case for _, case in cases])
+    for (run, _), case in zip(cases, sound, strict=True):
         if run in impossible and not any(IMPLIES in note for note in case.notes):
             case = replace(
                 case, notes=(*case.notes, f"doubtful: another row of this run {IMPLIES}")
@@ -129,6 +131,8 @@ def _case(row: Row, path: Path) -> Case:
 
 def _limits(row: Row, engine: str, isl: int, users: int) -> Limits:
     """What is not recorded and decides TTFT: vLLM's budget of tokens, SGLang's kind of batches."""
+    if engine == "trtllm":
+        return silicon_trtllm.limits(isl, users)
     if row.text("origin") == INFERENCEMAX:
         return Limits()
     if engine == "vllm":
@@ -173,6 +177,10 @@ def _notes(row: Row, found: Place, dtype: str, users: int, version: str | None) 
             yield "max_num_batched_tokens is not recorded: 3 prompts and a token per user taken"
         if row.text("backend") == "sglang" and row.whole("isl") % ROUND_LENGTH == 0:
             yield "enable_mixed_chunk is not recorded: taken, as users do not wait for each other"
+    if row.text("backend") == "trtllm":
+        by_inferencemax = row.text("origin") == INFERENCEMAX
+        lengths = row.whole("isl"), row.whole("osl")
+        yield from silicon_trtllm.notes(by_inferencemax, *lengths, row.whole("tp_size"))
     if row.text_or_none("backend_version") is None:
         known = f": {version} taken, the newest when it was measured" if version else ""
         yield f"the engine's release is not recorded{known}"

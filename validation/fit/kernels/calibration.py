@@ -12,6 +12,7 @@ from servesim.errors import TraceError
 FILE = Path(__file__).resolve().parents[2] / "calibration.yaml"
 DEFAULT = ("default", "any")
 TUNED = ("all_reduce_share", "residuals")
+WHERE_TUNED = ("launch_us_per_layer",)  # of the host's times, stated only if an entry has them
 
 
 def host_of(hardware: str, engine: str, file: Path = FILE) -> tuple[dict[str, float], str]:
@@ -29,7 +30,8 @@ def host_of(hardware: str, engine: str, file: Path = FILE) -> tuple[dict[str, fl
         if name not in known:
             reason = f"'{gpu}.{family}.host.{name}' is none of {', '.join(known)}"
             raise TraceError(str(file), None, reason)
-    host = {name: float(entry["host"].get(name, 0.0)) for name in known}
+    stated = [name for name in known if name in entry["host"] or name not in WHERE_TUNED]
+    host = {name: float(entry["host"].get(name, 0.0)) for name in stated}
     return host, f"{file.name}, {gpu}.{family}: {entry['fitted_from']}"
 
 

@@ -16,11 +16,13 @@ class Places:
     Attributes:
         own: the GPU, engine and release asked for.
         library_version: release of the matrix products and all-reduces, where it is another.
+        library_engine: engine of the matrix products, where it is another.
         read: files that were read, in order; for the YAML.
     """
 
     own: Place
     library_version: str | None = None
+    library_engine: str | None = None
     read: list[str] = field(default_factory=list, compare=False)
 
     def of_gpu(self, gpu: str) -> "Places":
@@ -29,7 +31,8 @@ class Places:
 
     def gemm(self, dtype: str) -> Table:
         """See Place."""
-        return self._first(lambda place: place.gemm(dtype), self._library)
+        own = replace(self._library, engine=self.library_engine or self.own.engine)
+        return self._first(lambda place: place.gemm(dtype), own)
 
     def prefill_attention(self, kv_dtype: str, head_dim: int, window: int) -> Table:
         """See Place; without a window where this one was not measured."""

@@ -15,7 +15,7 @@ from validation.fit.kernels.shapes import shapes_of
 from validation.sources import aiconfigurator as source
 
 FOLDER = "aiconfigurator"
-ENGINES = ("vllm", "sglang")
+ENGINES = ("vllm", "sglang", "trtllm")
 DTYPES = ("bf16", "fp8", "fp8_block", "nvfp4")
 KV_DTYPES = ("bf16", "fp8")
 HEADER = (
@@ -39,6 +39,8 @@ class Request:
         dtype: of the weights; the head and routers stay in bf16.
         kv_dtype: of the KV cache.
         library_version: release of the matrix products and all-reduces, where it is another.
+        library_engine: engine of the matrix products, where it is another; `library_version` is
+            then of that one.
     """
 
     gpu: str
@@ -49,9 +51,12 @@ class Request:
     dtype: str = "bf16"
     kv_dtype: str = "bf16"
     library_version: str | None = None
+    library_engine: str | None = None
 
     def __post_init__(self) -> None:
         checks.choice("engine", self.engine, ENGINES)
+        if self.library_engine is not None:
+            checks.choice("library_engine", self.library_engine, ENGINES)
         checks.whole("tp", self.tp, at_least=1)
         checks.choice("dtype", self.dtype, DTYPES)
         checks.choice("kv_dtype", self.kv_dtype, KV_DTYPES)
@@ -78,7 +83,7 @@ def fit(root: Path, request: Request) -> result.Fit:
     shapes = shapes_of(target)
     sizes = graphs.sizes(target)
     place = source.Place(root, folder, request.engine, request.engine_version)
-    places = Places(place, request.library_version)
+    places = Places(place, request.library_version, request.library_engine)
     how = tables.Formats(request.dtype, measured, splits_kv, sizes[-1])
     of = tables.kernels(places, target, shapes, how)
     host, origin = calibration.host_of(deployments.hardware_of(request.gpu), request.engine)

@@ -2,17 +2,26 @@
 
 Not recorded, and taken as follows: 10 requests per user (InferenceMAX's rule; for the other origin
 it is a guess); lengths 0.8 to 1.0 × nominal where the origin is InferenceMAX
-(`--random-range-ratio 0.8`), else as nominal; engine limits as the release's defaults, but for one:
-`max_num_batched_tokens` of vLLM where the origin is not InferenceMAX. Users whose prompts share a
-step stay in step, since all lengths are equal, so TTFT tells how many prompts a step takes: with 8
-users it is 2.1 to 3.0 prompts' worth beyond the first wave, for prompts of 1,024 and of 4,096,
-which is none of the usual constants (2,048 tokens miss it by −39 % at 4,096, 8,192 by +213 % at
-1,024). Three prompts and one token per user are taken: one number, found on rows of Qwen3-32B on
-H100 among multiples 1, 2, 3 and constants 2,048 to 16,384. For the same reason those rows are
-simulated without a front end (`counted_from: queued`): with equal lengths, any delay between one
-reply and the next prompt makes users fall into step, which the measured TTFT (8.9 prompts' worth
-with 128 users, 64 if they were) shows they did not. TTFT and TPOT are means or medians: the source
-does not say which.
+(`--random-range-ratio 0.8`), else as nominal. TTFT and TPOT are means or medians: the source does
+not say which. Engine limits are the release's defaults, but for what follows.
+
+InferenceMAX starts vLLM and SGLang without a prefix cache and vLLM with 0.9 of the memory (its
+scripts of autumn 2025, from memory; 0.9 is the default, too). It starts vLLM with asynchronous
+scheduling and `max_num_seqs` = users as well, which is not taken: the latter changes nothing here,
+and the former was not there when host times were calibrated.
+
+The other origin's runs that wait for memory tell their limits (`TUNED_SHARE`; how they were found
+and how far they hold is in validation/cases/README.md):
+
+* vLLM: a step takes as many tokens as one prompt has. With 128 or 64 users on two H100s, a larger
+  budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is missing are the
+  prompts computed anew after preemptions, as often as they happen where a prompt is admitted by
+  its first chunk, on memory that does not hold the rest of it, and with nothing of it in a prefix
+  cache. With fewer users the same budget makes users who end together wait one step more for one
+  another, which is the TTFT that was measured.
+* The share of the memory: 0.85 for vLLM, 0.80 for SGLang. The defaults of the releases, 0.9 and
+  0.84 to 0.87, hold 3.9 GiB per H100 more than vLLM's runs had, and 2.7 to 5.5 GiB more than
+  SGLang's.
 
 A row without a precision is 16-bit: Qwen3-32B on one H100 (TPOT 25.5 ms with 16 users) cannot
 read 61 GiB of bf16 weights faster than 19.6 ms, and its TTFT, 88 s at 2,048 × 512, is the queue of
@@ -42,8 +51,9 @@ COLUMNS = (
 REPOSITORY = "github.com/ai-dynamo/aiconfigurator"
 COMMIT = "095f58a51c4ca8e61b66ec108d86f223f8d559ce"
 REQUESTS_PER_USER = 10
-PROMPTS_PER_STEP = 3
 INFERENCEMAX = "inferencemax-db"
+# share of the GPU's memory, of the origin that is not InferenceMAX; tuned, one number per engine
+TUNED_SHARE = {"vllm": 0.85, "sglang": 0.8}
 # day (PyPI) → release, for rows that record when they were measured and not what with
 RELEASED = {
     "vllm": (
@@ -106,18 +116,23 @@ def _case(row: Row, path: Path) -> Case:
             "ttft_ms": {"unspecified": row.positive("silicon_ttft_ms")},
             "tpot_ms": {"unspecified": row.positive("silicon_tpot_ms")},
         },
-        counted_from="sent" if row.text("origin") == INFERENCEMAX else "queued",
-        limits=_limits(row, engine, isl, users),
+        counted_from="sent" if row.text("origin") == INFERENCEMAX or engine == "vllm" else "queued",
+        limits=_limits(row, engine, isl),
         not_covered=found.not_covered,
         notes=tuple(_notes(row, found, dtype, users, version)),
     )
 
 
-def _limits(row: Row, engine: str, isl: int, users: int) -> Limits:
-    """What is not recorded and decides TTFT: the token budget of vLLM's steps."""
-    if engine != "vllm" or row.text("origin") == INFERENCEMAX:
+def _limits(row: Row, engine: str, isl: int) -> Limits:
+    """What is not recorded and decides who waits: memory, tokens per step, prefix cache."""
+    if engine not in TUNED_SHARE:
         return Limits()
-    return Limits(max_num_batched_tokens=PROMPTS_PER_STEP * isl + users)
+    if row.text("origin") == INFERENCEMAX:
+        return Limits(enable_prefix_caching=False)
+    limits = Limits(gpu_memory_utilization=TUNED_SHARE[engine])
+    if engine == "vllm":
+        limits = replace(limits, max_num_batched_tokens=isl, enable_prefix_caching=False)
+    return limits
 
 
 def _newest(engine: str, date: str | None) -> str | None:
@@ -144,10 +159,7 @@ def _length(row: Row, nominal: int) -> Length:
 
 
 def _notes(row: Row, found: Place, dtype: str, users: int, version: str | None) -> Iterator[str]:
-    if row.text("origin") != INFERENCEMAX:
-        yield "the number of requests is not recorded: 10 per user taken"
-        if row.text("backend") == "vllm":
-            yield "max_num_batched_tokens is not recorded: 3 prompts and a token per user taken"
+    yield from _limit_notes(row)
     if row.text_or_none("backend_version") is None:
         known = f": {version} taken, the newest when it was measured" if version else ""
         yield f"the engine's release is not recorded{known}"
@@ -157,6 +169,21 @@ def _notes(row: Row, found: Place, dtype: str, users: int, version: str | None) 
     share = _share_of_peak(row, found, dtype, users) if found.not_covered is None else None
     if share is not None and share > DOUBTFUL_SHARE:
         yield f"doubtful: {IMPLIES}: {share:.0%} in the linear layers alone"
+
+
+def _limit_notes(row: Row) -> Iterator[str]:
+    """Which limits are not recorded, and what was taken."""
+    engine = row.text("backend")
+    if row.text("origin") == INFERENCEMAX:
+        if engine in TUNED_SHARE:
+            yield "no prefix cache, as InferenceMAX starts its servers"
+        return
+    yield "the number of requests is not recorded: 10 per user taken"
+    if engine in TUNED_SHARE:
+        share = TUNED_SHARE[engine]
+        yield f"the share of the memory is not recorded: {share:g} taken, as other runs tell"
+    if engine == "vllm":
+        yield "max_num_batched_tokens is not recorded: one prompt taken, and no prefix cache"
 
 
 def _share_of_peak(row: Row, found: Place, dtype: str, users: int) -> float | None:

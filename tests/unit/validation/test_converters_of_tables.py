@@ -42,6 +42,14 @@ class TestSilicon:
                     enable_prefix_caching=False,
                 ),
             ),
+            (
+                {"backend": "vllm", "isl": "100"},
+                Limits(
+                    max_num_batched_tokens=1024,
+                    gpu_memory_utilization=0.85,
+                    enable_prefix_caching=False,
+                ),
+            ),
             ({"backend": "sglang"}, Limits(gpu_memory_utilization=0.8)),
             ({"backend": "trtllm"}, Limits()),
             ({"backend": "vllm"} | INFERENCEMAX, Limits(enable_prefix_caching=False)),

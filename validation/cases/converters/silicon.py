@@ -13,7 +13,7 @@ and the former was not there when host times were calibrated.
 The other origin's runs that wait for memory tell their limits (`TUNED_SHARE`; how they were found
 and how far they hold is in validation/cases/README.md):
 
-* vLLM: a step takes as many tokens as one prompt has. With 128 or 64 users on two H100s, a larger
+* vLLM: a step takes as many tokens as one prompt has, and 1,024 at least. With 128 or 64 users on two H100s, a larger
   budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is missing are the
   prompts computed anew after preemptions, as often as they happen where a prompt is admitted by
   its first chunk, on memory that does not hold the rest of it, and with nothing of it in a prefix
@@ -62,6 +62,7 @@ RELEASED = {
         ("2025-12-03", "0.12"),
     )
 }
+LEAST_STEP_TOKENS = 1024  # `max_num_seqs` of a data-centre GPU, below which vLLM takes no budget
 LEAST_SHARE = 0.8  # of a nominal length, InferenceMAX
 DOUBTFUL_SHARE = 0.6  # of the peak FLOPS, by the linear layers alone
 IMPLIES = "implies more of the GPU's peak FLOPS than kernels reach"
@@ -131,7 +132,8 @@ def _limits(row: Row, engine: str, isl: int) -> Limits:
         return Limits(enable_prefix_caching=False)
     limits = Limits(gpu_memory_utilization=TUNED_SHARE[engine])
     if engine == "vllm":
-        limits = replace(limits, max_num_batched_tokens=isl, enable_prefix_caching=False)
+        tokens = max(isl, LEAST_STEP_TOKENS)
+        limits = replace(limits, max_num_batched_tokens=tokens, enable_prefix_caching=False)
     return limits
 
 

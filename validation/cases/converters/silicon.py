@@ -13,12 +13,12 @@ and the former was not there when host times were calibrated.
 The other origin's runs that wait for memory tell their limits (`TUNED_SHARE`; how they were found
 and how far they hold is in validation/cases/README.md):
 
-* vLLM: a step takes as many tokens as one prompt has, and 1,024 at least. With 128 or 64 users on two H100s, a larger
-  budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is missing are the
-  prompts computed anew after preemptions, as often as they happen where a prompt is admitted by
-  its first chunk, on memory that does not hold the rest of it, and with nothing of it in a prefix
-  cache. With fewer users the same budget makes users who end together wait one step more for one
-  another, which is the TTFT that was measured.
+* vLLM: a step takes as many tokens as one prompt has, and 1,024 at least. With 128 or 64 users on
+  two H100s, a larger budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is
+  missing are the prompts computed anew after preemptions, as often as they happen where a prompt is
+  admitted by its first chunk, on memory that does not hold the rest of it, and with nothing of it
+  in a prefix cache. With fewer users the same budget makes users who end together wait one step
+  more for one another, which is the TTFT that was measured.
 * The share of the memory: 0.85 for vLLM, 0.80 for SGLang. The defaults of the releases, 0.9 and
   0.84 to 0.87, hold 3.9 GiB per H100 more than vLLM's runs had, and 2.7 to 5.5 GiB more than
   SGLang's.

@@ -20,7 +20,7 @@ and how far they hold is in validation/cases/README.md):
   in a prefix cache. With fewer users the same budget makes users who end together wait one step
   more for one another, which is the TTFT that was measured.
 * The share of the memory: 0.85 for vLLM, 0.80 for SGLang. The defaults of the releases, 0.9 and
-  0.84 to 0.87, hold 3.9 GiB per H100 more than vLLM's runs had, and 2.7 to 5.5 GiB more than
+  0.84 to 0.87, hold 4.0 GiB per H100 more than vLLM's runs had, and 2.7 to 5.3 GiB more than
   SGLang's.
 
 A row without a precision is 16-bit: Qwen3-32B on one H100 (TPOT 25.5 ms with 16 users) cannot

@@ -16,10 +16,6 @@ _SGLANG_GRAPHS = (
     (60 * 1024, 32, 160),
     (160 * 1024, 256, 512),
 )
-# GiB of the memory that nvidia-smi reports which are gone when SGLang sees how much is free: on an
-# H100 0.5 that the CUDA runtime does not see, and context, libraries and allocator. Found together
-# with a static share of 0.8, of which four runs of 16 users on one H100 had 6,900 to 7,100 tokens.
-_SGLANG_TAKEN_GIB = 1.25
 _SGLANG_PREFILL_SIZES = (
     *range(4, 33, 4),
     *range(48, 257, 16),
@@ -34,8 +30,7 @@ def sglang_memory(profile: SGLang, ask: Ask) -> EngineMemory:
     """Of SGLang 0.5.23.
 
     The cache gets what is free after loading, less the share of what was free before that is not
-    static: activations and graphs live in that share and are not subtracted again. Free before
-    loading is what context and communication leave of the memory.
+    static: activations and graphs live in that share and are not subtracted again.
     Source: arg_groups/memory_hook.py (`mem_fraction_static`), mem_cache/kv_cache_configurator.py.
     """
     deployment = ask.deployment
@@ -63,7 +58,7 @@ def sglang_memory(profile: SGLang, ask: Ask) -> EngineMemory:
         "SGLang 0.5.23",
         "sglang",
         share,
-        int(_sglang_taken_bytes(tp) * share),
+        int(non_torch_bytes(tp) * share),
         0,
         0,
         chunk,
@@ -71,12 +66,6 @@ def sglang_memory(profile: SGLang, ask: Ask) -> EngineMemory:
         rules,
         tuple(notes),
     )
-
-
-def _sglang_taken_bytes(tp: int) -> int:
-    """What is not free on one rank before weights are loaded."""
-    communication = non_torch_bytes(tp) - non_torch_bytes(1)
-    return gib_to_bytes(_SGLANG_TAKEN_GIB) + communication
 
 
 def transformers_memory(profile: HFContinuousBatching, ask: Ask) -> EngineMemory:

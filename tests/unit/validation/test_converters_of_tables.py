@@ -50,7 +50,7 @@ class TestSilicon:
                     enable_prefix_caching=False,
                 ),
             ),
-            ({"backend": "sglang"}, Limits(gpu_memory_utilization=0.8)),
+            ({"backend": "sglang"}, Limits(gpu_memory_utilization=0.7925)),
             ({"backend": "trtllm"}, Limits()),
             ({"backend": "vllm"} | INFERENCEMAX, Limits(enable_prefix_caching=False)),
             (INFERENCEMAX | {"backend": "sglang"}, Limits(enable_prefix_caching=False)),
@@ -69,7 +69,7 @@ class TestSilicon:
         ]
         assert "0.85 taken" in taken[0]
         assert "max_num_batched_tokens" in taken[0]
-        assert "0.8 taken" in taken[1]
+        assert "0.7925 taken" in taken[1]
         assert "max_num_batched_tokens" not in taken[1]
         assert "share" not in taken[2]
         assert "10 per user taken" in taken[2]

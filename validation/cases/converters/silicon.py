@@ -19,8 +19,8 @@ and how far they hold is in validation/cases/README.md):
   admitted by its first chunk, on memory that does not hold the rest of it, and with nothing of it
   in a prefix cache. With fewer users the same budget makes users who end together wait one step
   more for one another, which is the TTFT that was measured.
-* The share of the memory: 0.85 for vLLM; 0.7925 for SGLang, as it takes 0.8 of what is free before
-  loading, and that is less than the memory. The defaults of the releases, 0.9 and 0.84 to 0.87,
+* The share of the memory: 0.85 for vLLM; 0.7925 for SGLang, which a flag of 0.8 would give, as
+  that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to 0.87,
   hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
 
 A row without a precision is 16-bit: Qwen3-32B on one H100 (TPOT 25.5 ms with 16 users) cannot

@@ -20,8 +20,8 @@ and how far they hold is in validation/cases/README.md):
   in a prefix cache. With fewer users the same budget makes users who end together wait one step
   more for one another, which is the TTFT that was measured.
 * The share of the memory: 0.85 for vLLM; 0.7925 for SGLang, which a flag of 0.8 would give, as
-  that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to 0.87,
-  hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
+  that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to
+  0.87, hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
 
 A row without a precision is 16-bit: Qwen3-32B on one H100 (TPOT 25.5 ms with 16 users) cannot
 read 61 GiB of bf16 weights faster than 19.6 ms, and its TTFT, 88 s at 2,048 × 512, is the queue of

@@ -29,17 +29,62 @@ class TestSilicon:
             *(4, "bf16", "bf16"),
             "0.12.0",
         )
-        assert case.limits == Limits(max_num_batched_tokens=3 * 1024 + 16)
-        assert case.counted_from == "queued"
+        assert case.counted_from == "sent"
         assert case.not_covered is None
+
+    @pytest.mark.parametrize(
+        ("row", "limits"),
+        [
+            (
+                {"backend": "vllm", "isl": "4096"},
+                Limits(
+                    max_num_batched_tokens=4096,
+                    gpu_memory_utilization=0.85,
+                    enable_prefix_caching=False,
+                ),
+            ),
+            (
+                {"backend": "vllm", "isl": "100"},
+                Limits(
+                    max_num_batched_tokens=1024,
+                    gpu_memory_utilization=0.85,
+                    enable_prefix_caching=False,
+                ),
+            ),
+            ({"backend": "sglang"}, Limits(gpu_memory_utilization=0.7925)),
+            ({"backend": "trtllm"}, Limits()),
+            ({"backend": "vllm"} | INFERENCEMAX, Limits(enable_prefix_caching=False)),
+            (INFERENCEMAX | {"backend": "sglang"}, Limits(enable_prefix_caching=False)),
+            (INFERENCEMAX | {"backend": "trtllm"}, Limits()),
+        ],
+    )
+    def test_limits_that_are_not_recorded_go_by_origin_and_engine(self, tmp_path, row, limits):
+        (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", SILICON | row))
+        assert case.limits == limits
+
+    def test_what_was_taken_is_in_the_notes(self, tmp_path):
+        rows = [SILICON, SILICON | {"backend": "sglang"}, SILICON | {"backend": "trtllm"}]
+        taken = [
+            "".join(n for n in case.notes if "is not recorded" in n)
+            for case in cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))
+        ]
+        assert "0.85 taken" in taken[0]
+        assert "max_num_batched_tokens" in taken[0]
+        assert "0.7925 taken" in taken[1]
+        assert "max_num_batched_tokens" not in taken[1]
+        assert "share" not in taken[2]
+        assert "10 per user taken" in taken[2]
 
     def test_inferencemax_draws_lengths_and_keeps_its_release_to_itself(self, tmp_path):
         (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", INFERENCEMAX))
         assert case.workload == ClosedLoop(16, 160, Uniform(819, 1024), Uniform(102, 128))
         assert case.engine.version is None
         assert (case.dtype, case.kv_dtype) == ("fp8", "fp8")
-        assert case.notes == ("the engine's release is not recorded",)
-        assert (case.limits, case.counted_from) == (Limits(), "sent")
+        assert case.notes == (
+            "no prefix cache, as InferenceMAX starts its servers",
+            "the engine's release is not recorded",
+        )
+        assert case.counted_from == "sent"
 
     @pytest.mark.parametrize(
         ("day", "release"),

@@ -2,30 +2,8 @@
 
 Not recorded, and taken as follows: 10 requests per user (InferenceMAX's rule; for the other origin
 it is a guess); lengths 0.8 to 1.0 × nominal where the origin is InferenceMAX
-(`--random-range-ratio 0.8`), else as nominal; engine limits as the release's defaults, but for two
-where the origin is not InferenceMAX: `max_num_batched_tokens` of vLLM and `enable_mixed_chunk` of
-SGLang. TTFT and TPOT are means or medians: the source does not say which.
-
-vLLM's users whose prompts share a step stay in step, since all lengths are equal, so TTFT tells how
-many prompts a step takes: with 8 users it is 2.1 to 3.0 prompts' worth beyond the first wave, for
-prompts of 1,024 and of 4,096, which is none of the usual constants (2,048 tokens miss it by −39 %
-at 4,096, 8,192 by +213 % at 1,024). Three prompts and one token per user are taken: one number,
-found on rows of Qwen3-32B on H100 among multiples 1, 2, 3 and constants 2,048 to 16,384. For the
-same reason those rows are simulated without a front end (`counted_from: queued`): with equal
-lengths, any delay between one reply and the next prompt makes users fall into step, which the
-measured TTFT (8.9 prompts' worth with 128 users, 64 if they were) shows they did not.
-
-SGLang's rows are of two campaigns. Where lengths are powers of two, so are the users, and TTFT is
-half of all users' prefills, at 16 users as at 128: prefill batches go first and alone, by default,
-so users of equal replies end, send and wait together. Where lengths are round thousands, users are
-planned (20, 112, 352), times are rounded to 10 µs, and TTFT is a half to a fifth of that. It is
-what the first wave adds to the mean of ten waves, and five prompts' worth: users are apart. Decodes
-that ride in prefill batches put them apart, so `enable_mixed_chunk` is taken there; the source does
-not say it. Lengths of 0.8 to 1.0 do so as well, but then fit with five waves only, and with a TPOT
-a fifth too long. Either campaign is counted from the client's sending: through a front end, users
-who end within its delay meet again. Not explained: 1,000 × 100 with 160 users and tp 1, which is in
-step (1,612 ms), and TTFT with 512 users, whom a front end serves 15,000 to 20,000 tokens per second
-at any tp (see `FrontEnd`: one that saturates is not modelled).
+(`--random-range-ratio 0.8`), else as nominal. TTFT and TPOT are means or medians: the source does
+not say which. Engine limits: `parts/silicon_limits.py`, `parts/silicon_trtllm.py`.
 
 A row without a precision is 16-bit: Qwen3-32B on one H100 (TPOT 25.5 ms with 16 users) cannot
 read 61 GiB of bf16 weights faster than 19.6 ms, and its TTFT, 88 s at 2,048 × 512, is the queue of
@@ -41,7 +19,7 @@ from pathlib import Path
 
 from validation.cases.case import Case, Engine, Limits, Source
 from validation.cases.converted import Converted, Place, dtype_of, place
-from validation.cases.converters.parts import silicon_trtllm
+from validation.cases.converters.parts import silicon_limits, silicon_trtllm
 from validation.cases.published import load_gpu, load_model, slug
 from validation.cases.rows import Row, read_csv
 from validation.cases.workloads import ClosedLoop, Fixed, Length, Uniform
@@ -56,8 +34,6 @@ COLUMNS = (
 REPOSITORY = "github.com/ai-dynamo/aiconfigurator"
 COMMIT = "095f58a51c4ca8e61b66ec108d86f223f8d559ce"
 REQUESTS_PER_USER = 10
-PROMPTS_PER_STEP = 3
-ROUND_LENGTH = 1000  # tokens: prompts of SGLang's planned campaign are multiples
 INFERENCEMAX = "inferencemax-db"
 # day (PyPI) → release, for rows that record when they were measured and not what with
 RELEASED = {
@@ -130,21 +106,18 @@ def _case(row: Row, path: Path) -> Case:
 
 
 def _limits(row: Row, engine: str, isl: int, users: int) -> Limits:
-    """What is not recorded and decides TTFT: vLLM's budget of tokens, SGLang's kind of batches."""
     if engine == "trtllm":
         return silicon_trtllm.limits(isl, users)
-    if row.text("origin") == INFERENCEMAX:
-        return Limits()
-    if engine == "vllm":
-        return Limits(max_num_batched_tokens=PROMPTS_PER_STEP * isl + users)
-    if engine == "sglang" and isl % ROUND_LENGTH == 0:
-        return Limits(enable_mixed_chunk=True)
-    return Limits()
+    return silicon_limits.limits(engine, _inferencemax(row), isl)
 
 
 def _counted_from(row: Row, engine: str) -> str:
-    through = row.text("origin") == INFERENCEMAX or engine == "sglang"
-    return "sent" if through else "queued"
+    """TensorRT-LLM's other rows tell of no front end."""
+    return "queued" if engine == "trtllm" and not _inferencemax(row) else "sent"
+
+
+def _inferencemax(row: Row) -> bool:
+    return row.text("origin") == INFERENCEMAX
 
 
 def _newest(engine: str, date: str | None) -> str | None:
@@ -161,26 +134,21 @@ def _dtype(row: Row, published: str) -> str:
 
 def _by_nvidia(row: Row, published: str) -> bool:
     """Whether the weights are a checkpoint that NVIDIA quantised; InferenceMAX serves those."""
-    return published.startswith("nvidia/") or row.text("origin") == INFERENCEMAX
+    return published.startswith("nvidia/") or _inferencemax(row)
 
 
 def _length(row: Row, nominal: int) -> Length:
-    if row.text("origin") == INFERENCEMAX:
+    if _inferencemax(row):
         return Uniform(max(int(LEAST_SHARE * nominal), 1), nominal)
     return Fixed(nominal)
 
 
 def _notes(row: Row, found: Place, dtype: str, users: int, version: str | None) -> Iterator[str]:
-    if row.text("origin") != INFERENCEMAX:
-        yield "the number of requests is not recorded: 10 per user taken"
-        if row.text("backend") == "vllm":
-            yield "max_num_batched_tokens is not recorded: 3 prompts and a token per user taken"
-        if row.text("backend") == "sglang" and row.whole("isl") % ROUND_LENGTH == 0:
-            yield "enable_mixed_chunk is not recorded: taken, as users do not wait for each other"
-    if row.text("backend") == "trtllm":
-        by_inferencemax = row.text("origin") == INFERENCEMAX
-        lengths = row.whole("isl"), row.whole("osl")
-        yield from silicon_trtllm.notes(by_inferencemax, *lengths, row.whole("tp_size"))
+    engine, isl = row.text("backend"), row.whole("isl")
+    yield from silicon_limits.notes(engine, _inferencemax(row), isl)
+    if engine == "trtllm":
+        lengths = isl, row.whole("osl")
+        yield from silicon_trtllm.notes(_inferencemax(row), *lengths, row.whole("tp_size"))
     if row.text_or_none("backend_version") is None:
         known = f": {version} taken, the newest when it was measured" if version else ""
         yield f"the engine's release is not recorded{known}"

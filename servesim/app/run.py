@@ -120,6 +120,6 @@ def _notes(setup: Setup, load: Load, budget: KVBudget, engine: EngineSetup) -> l
         setup.cost.describe(),
         *([setup.front_end.describe()] if setup.front_end.is_there else []),
         *load.notes,
-        *([intervals.note(setup.intervals)] if setup.intervals.replications else []),
+        *([intervals.note(setup)] if setup.intervals.replications else []),
         f"predicted reply lengths, for orders that use them: {setup.predictor.describe()}",
     ]

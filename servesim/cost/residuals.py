@@ -25,7 +25,7 @@ from servesim.errors import SettingError, nearest
 KINDS = ("decode", "prefill")
 REQUIRED = ("levels", *KINDS)
 OPTIONAL = ("of", "correlation")
-HELD_OUT = "the points held out of its fit"
+HELD_OUT = "the points held out of its fit, which are steps and not served runs"
 MOST_LOG = 5.0  # a factor of 150: no fit is that wrong, a table in percent is
 
 

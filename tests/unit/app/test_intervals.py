@@ -91,8 +91,8 @@ def test_every_level_is_looked_at_once_and_the_pairs_go_by_the_seed() -> None:
         ),
         (
             ["intervals.replications=50", "intervals.level=0.95"],
-            r"intervals.level=0.95: .*residuals of the points held out of its fit, which end "
-            r"before; nearest: 0.9$",
+            r"intervals.level=0.95: .*residuals of the points held out of its fit, which are "
+            r"steps and not served runs, which end before; nearest: 0.9$",
         ),
         (["intervals.replications=-1"], r"intervals.replications=-1: must be 0 or more"),
         (["intervals.level=1.5"], r"intervals.level=1.5: must be in \(0, 1\)"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from servesim.cost.residuals import Residuals, parse
+from servesim.cost.residuals import HELD_OUT, Residuals, parse
 from servesim.errors import SettingError
 
 TREE: dict[str, Any] = {
@@ -37,7 +37,7 @@ def test_between_levels_logs_are_linear(kind: str, level: float, log: float) -> 
 
 
 def test_what_they_are_of_and_how_they_go_together_may_be_said() -> None:
-    assert (read().correlation, read().of) == (0.0, "the points held out of its fit")
+    assert (read().correlation, read().of) == (0.0, HELD_OUT)
     said = parse(TREE | {"of": "4 runs", "correlation": -0.4})
     assert said is not None
     assert (said.correlation, said.of) == (-0.4, "4 runs")

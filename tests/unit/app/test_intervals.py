@@ -113,6 +113,18 @@ def test_an_unknown_setting_is_named() -> None:
         simulate(*SMALL, "+intervals.replication=3")
 
 
+def test_what_was_fitted_to_nothing_has_wide_intervals() -> None:
+    row = simulate(*SMALL, "cost=roofline", "intervals.replications=19").summary
+    residuals = parse(setup_from("cost=roofline").cost.residuals)  # type: ignore[attr-defined]
+    assert residuals is not None
+    for column in ("tpot_mean_s", "ttft_mean_s"):
+        low, high = (row[f"{column}_{end}"] for end in ("low", "high"))
+        assert high / low > 2, column  # type: ignore[operator]
+    # it is too fast: nearly all measured steps are longer
+    assert residuals.factor("decode", 0.05) > 1
+    assert row["tpot_mean_s_high"] > 1.5 * row["tpot_mean_s"]  # type: ignore[operator]
+
+
 def test_a_cost_without_residuals_has_no_intervals() -> None:
     cost = "cost=llama3.1_8b_h100_64gb_hbm2"
     with pytest.raises(SettingError, match=r"intervals.replications=19: cost=.* has no residuals"):

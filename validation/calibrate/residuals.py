@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -71,7 +72,10 @@ def _residuals(asked: Arguments) -> None:
     if not runs:
         raise ServesimError(f"score: no run has what into={asked.into} is made of")
     found = _found(asked.into, runs)
-    Console(width=120).print(_table(found))
+    console = Console(width=120)
+    console.print(_table(found))
+    if asked.into == "families":
+        console.print(_left_out(runs))
     if not asked.write:
         return
     if asked.into == "roofline":
@@ -105,6 +109,19 @@ def _table(found: Trees) -> Table:
     for family, residuals in found.items():
         shown = [_at(residuals, kind) for kind in ("decode", "prefill")]
         table.add_row(".".join(family), *shown, f"{residuals['correlation']:+.2f}", residuals["of"])
+    return table
+
+
+def _left_out(runs: Sequence[Off]) -> Table:
+    table = Table(title="runs within 5 to 95 % of what other configurations' runs say", box=None)
+    for column in ("family", "runs", "decode", "prefill"):
+        table.add_column(column, justify="left" if column == "family" else "right")
+    enough = {k: own for k, own in spread.by_family(runs).items() if spread.is_enough(own)}
+    inside = {".".join(family): spread.left_out(own) for family, own in enough.items()}
+    if inside:
+        inside["all"] = np.concatenate(list(inside.values()))
+    for name, shares in inside.items():
+        table.add_row(name, str(len(shares)), *(f"{share:.0%}" for share in shares.mean(axis=0)))
     return table
 
 

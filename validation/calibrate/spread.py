@@ -44,7 +44,7 @@ def residuals_by_family(runs: Sequence[Off]) -> dict[Family, dict[str, Any]]:
     A family without enough runs has none where no other has enough.
     """
     families = by_family(runs)
-    enough = {family: own for family, own in families.items() if _is_enough(own)}
+    enough = {family: own for family, own in families.items() if is_enough(own)}
     found = {}
     for family, own in families.items():
         if family in enough:
@@ -93,6 +93,25 @@ def from_others(logs: Array, groups: Sequence[object]) -> Array:
     return found
 
 
+def left_out(runs: Sequence[Off]) -> Array:
+    """Whether each run is between levels 0.05 and 0.95 of what other configurations' runs say.
+
+    Columns: decode, prefill; shape (n, 2). What intervals of figures would hold that are off as
+    these two are, without a simulation; one of both is held a little more or less often.
+
+    Args:
+        runs: of one GPU and engine, in three configurations or more.
+    """
+    logs, configurations = pairs(runs), [run.cost for run in runs]
+    inside = np.zeros(logs.shape, dtype=bool)
+    for configuration in dict.fromkeys(configurations):
+        here = np.array([other == configuration for other in configurations])
+        rest = unseen(logs[~here], [c for c in configurations if c != configuration])
+        low, high = np.quantile(rest, (0.05, 0.95), axis=0, method="weibull")
+        inside[here] = (low <= logs[here]) & (logs[here] <= high)
+    return inside
+
+
 def tree(logs: Array, of: str, levels: Sequence[float] = LEVELS) -> dict[str, Any]:
     """`residuals` as a cost's YAML holds them.
 
@@ -125,7 +144,8 @@ def _correlation(logs: Array) -> float:
     return float(np.corrcoef([normal_scores(side.tolist()) for side in logs.T])[0, 1])
 
 
-def _is_enough(runs: Sequence[Off]) -> bool:
+def is_enough(runs: Sequence[Off]) -> bool:
+    """Whether runs of one GPU and engine need no others."""
     return len(runs) >= ENOUGH and len({run.cost for run in runs}) >= CONFIGURATIONS
 
 

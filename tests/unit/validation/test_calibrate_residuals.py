@@ -128,6 +128,16 @@ class TestSpread:
         # around the medians of all: 3 and 0
         assert spread.unseen(logs, ["a", "a", "b"])[:, 0].tolist() == [-4.0, -2.0, 9.0]
 
+    def test_left_out_by_hand(self):
+        """Two runs a configuration, of which the last one is far off."""
+        logs = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 9.0, 9.0]
+        made = [Off(str(i), "a", "vllm", f"c{i // 2}", x, 0.0) for i, x in enumerate(logs)]
+        inside = spread.left_out(made)
+        # few runs: levels 0.05 and 0.95 are their outermost ones. What the others say of the last
+        # two: median 0.25, distances -0.35, -0.25, -0.05, 0.05, 0.25, 0.35, so 0.6 at most
+        assert inside[:, 0].tolist() == [True] * 6 + [False] * 2
+        assert inside[:, 1].all()
+
     def test_enough_runs_speak_for_themselves(self):
         found = spread.residuals_by_family(runs(19))
         assert list(found) == [("h100_sxm", "vllm")]
@@ -188,7 +198,10 @@ class TestCommand:
         assert residuals.main([f"score={folder}"]) == 0
         assert book.read(path)["h100_sxm"]["vllm"]["residuals"] == {"old": 1}
         assert residuals.main([f"score={folder}", "write=true"]) == 0
-        assert "20 runs in 5 configurations" in " ".join(capsys.readouterr().out.split())
+        out = " ".join(capsys.readouterr().out.split())
+        assert "20 runs in 5 configurations" in out
+        # of 20 on a line only the first and the last lie beyond what the others say
+        assert "h100_sxm.vllm 20 90% 90%" in out
         entry = book.read(path)["h100_sxm"]["vllm"]
         assert entry["host"] == {"us": 1.0}
         assert parse(entry["residuals"]).of == "20 runs in 5 configurations of vllm on h100_sxm"

@@ -43,7 +43,7 @@ def execute(
     axes = caveats.axes_outside(record, setup.cost)
     row = (
         _row(setup, load, record, budget)
-        | _bounds(setup, record)
+        | _bounds(setup, load, record)
         | {
             "outside_fit": axes or None,
             "cost_mismatch": mismatch or None,
@@ -89,12 +89,12 @@ def _row(setup: Setup, load: Load, record: RunRecord, budget: KVBudget) -> dict[
     }
 
 
-def _bounds(setup: Setup, record: RunRecord) -> dict[str, Value]:
+def _bounds(setup: Setup, load: Load, record: RunRecord) -> dict[str, Value]:
     """Intervals of the metrics, where they are asked for."""
     if not setup.intervals.replications:
         return {}
     columns = [column for metric in setup.metrics.values() for column in metric.measure(record)]
-    return intervals.bounds(setup, columns, lambda other: execute(other).summary)
+    return intervals.bounds(setup, columns, lambda other: execute(other, load=load).summary)
 
 
 def _identity(setup: Setup) -> dict[str, Value]:
@@ -120,6 +120,6 @@ def _notes(setup: Setup, load: Load, budget: KVBudget, engine: EngineSetup) -> l
         setup.cost.describe(),
         *([setup.front_end.describe()] if setup.front_end.is_there else []),
         *load.notes,
-        *([intervals.note(setup.intervals)] if setup.intervals.replications else []),
+        *([intervals.note(setup)] if setup.intervals.replications else []),
         f"predicted reply lengths, for orders that use them: {setup.predictor.describe()}",
     ]

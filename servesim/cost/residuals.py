@@ -1,12 +1,16 @@
-"""How far measured steps lay from a fitted cost: quantiles of their log residuals, by kind.
+"""How far measured steps lay from a cost: quantiles of their log residuals, by kind of step.
 
-A cost's YAML may hold them as `residuals`: from the points that took no part in the fit, what the
-interval of a prediction comes from.
+A cost's YAML may hold them as `residuals`, what the interval of a prediction comes from.
 
     residuals:
+      of: 60 runs of vllm on b200_sxm          # or absent: of the points held out of the fit
       levels: [0.05, 0.25, 0.5, 0.75, 0.95]
       decode: [-0.1, -0.03, 0.0, 0.02, 0.09]   # log(measured ÷ predicted) of decode-only steps
-      prefill: [...]                           # of steps with a prefill chunk
+      prefill: [...]                           # of steps with a prefill chunk, and the front end
+      correlation: 0.4                         # of both, as normal scores; absent: 0
+
+Of n runs, the ith smallest stands at level i / (n + 1): the next run lies below it with that
+probability, whatever their distribution.
 """
 
 import math
@@ -19,6 +23,9 @@ from servesim import checks
 from servesim.errors import SettingError, nearest
 
 KINDS = ("decode", "prefill")
+REQUIRED = ("levels", *KINDS)
+OPTIONAL = ("of", "correlation")
+HELD_OUT = "the points held out of its fit, which are steps and not served runs"
 MOST_LOG = 5.0  # a factor of 150: no fit is that wrong, a table in percent is
 
 
@@ -30,11 +37,20 @@ class Residuals:
         levels: shares of points, increasing within (0, 1).
         decode: quantiles for decode-only steps, one for each level.
         prefill: the same for steps with a prefill chunk.
+        correlation: of the normal scores of both, for what was measured together.
+        of: what they were measured on.
     """
 
     levels: tuple[float, ...]
     decode: tuple[float, ...]
     prefill: tuple[float, ...]
+    correlation: float = 0.0
+    of: str = HELD_OUT
+
+    @property
+    def outermost(self) -> float:
+        """The tail of which nothing is known: nothing lies beyond the outer levels."""
+        return max(self.levels[0], 1 - self.levels[-1])
 
     def factor(self, kind: str, level: float) -> float:
         """Measured ÷ predicted at `level`: linear between levels, constant beyond the outer ones.
@@ -65,13 +81,13 @@ def parse(tree: object) -> Residuals | None:
     """
     if tree is None:
         return None
-    known = ("levels", *KINDS)
+    known = (*REQUIRED, *OPTIONAL)
     if not isinstance(tree, Mapping):
         raise SettingError("residuals", tree, f"must be a mapping with {', '.join(known)}")
     for key in tree:
         if key not in known:
             raise SettingError(f"residuals.{key}", tree[key], f"is unknown{nearest(key, known)}")
-    for key in known:
+    for key in REQUIRED:
         if key not in tree:
             raise SettingError(f"residuals.{key}", None, f"is missing{nearest(key, tree)}")
     levels = _rising("levels", tree["levels"])
@@ -83,7 +99,14 @@ def parse(tree: object) -> Residuals | None:
             raise SettingError(f"residuals.{kind}", list(logs), f"must be {len(levels)} values")
         if max(-logs[0], logs[-1]) > MOST_LOG:
             raise SettingError(f"residuals.{kind}", list(logs), "must be log ratios, not percent")
-    return Residuals(levels, decode, prefill)
+    return Residuals(levels, decode, prefill, _correlation(tree), str(tree.get("of", HELD_OUT)))
+
+
+def _correlation(tree: Mapping[str, Any]) -> float:
+    value = checks.number("residuals.correlation", tree.get("correlation", 0.0))
+    if abs(value) > 1:
+        raise SettingError("residuals.correlation", value, "must be in [-1, 1]")
+    return value
 
 
 def _rising(key: str, values: Any) -> tuple[float, ...]:

@@ -5,11 +5,13 @@ step matters, use a fitted cost. What kernels of each kind of layer read and mul
 `kernel_work`.
 """
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from servesim import checks
-from servesim.cost import kernel_work
+from servesim.cost import kernel_work, residuals
 from servesim.cost.attention_time import AttentionTime, Span
 from servesim.cost.bounds import FLOPS_PER_MAC
 from servesim.cost.durations import Progression
@@ -36,6 +38,7 @@ class Roofline:
         host_overhead_per_seq_s: further seconds per scheduled sequence.
         link_efficiency: share of the link bandwidth that a ring all-reduce reaches.
         link_latency_s: seconds that an all-reduce takes whatever its size.
+        residuals: see servesim/cost/residuals.py, or None.
     """
 
     compute_efficiency: float
@@ -44,12 +47,14 @@ class Roofline:
     host_overhead_per_seq_s: float
     link_efficiency: float
     link_latency_s: float
+    residuals: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for field in ("compute_efficiency", "bandwidth_efficiency", "link_efficiency"):
             checks.fraction(field, getattr(self, field), open_at_zero=True)
         for field in ("host_overhead_s", "host_overhead_per_seq_s", "link_latency_s"):
             checks.not_negative(field, getattr(self, field))
+        residuals.parse(self.residuals)
 
     def bind(self, deployment: Deployment) -> "RooflineTimer":
         """The timer for `deployment`; UnknownChoiceError if the GPU has no peak for its dtype."""

@@ -36,6 +36,10 @@ class FrontEnd:
         """Whether it delays anything."""
         return any(getattr(self, field.name) for field in fields(self))
 
+    def scaled(self, factor: float) -> "FrontEnd":
+        """All delays × `factor`."""
+        return FrontEnd(*(factor * getattr(self, field.name) for field in fields(self)))
+
     @property
     def output_ps(self) -> int:
         """From sampling to the client."""

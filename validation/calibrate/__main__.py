@@ -24,7 +24,6 @@ from validation.calibrate.runs import Residual, Runs, shortened
 from validation.calibrate.search import search
 from validation.cases.case import Case
 from validation.cases.format import read_case
-from validation.fit.steps import LEVELS
 from validation.score.engines import profile_for
 from validation.score.names import option_of
 from validation.score.pool import cpus
@@ -88,7 +87,6 @@ def _calibrate(asked: Arguments) -> None:
     with Runs(held, asked.cases, asked.jobs) as runs:
         errors = {"tuned": summary(found.residuals), "held_out": summary(runs.residuals(values))}
     entry = _entry(asked, values, tuned, held, errors)
-    entry["residuals"] = quantiles(found.residuals)
     Console(width=100).print(_table(asked, values, errors))
     if asked.write:
         book.write(asked.gpu, asked.engine, entry)
@@ -106,19 +104,6 @@ def summary(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
             "p90": round(float(np.percentile(np.abs(errors), 90)), 4),
             "mean_signed": round(float(np.mean(errors)), 4),
         }
-    return found
-
-
-def quantiles(residuals: Sequence[Residual]) -> dict[str, list[float]]:
-    """`residuals` of a cost (servesim/cost/residuals.py) by what runs were off.
-
-    A run's TPOT is that of its decode steps, its TTFT that of its prefills; with queueing it is off
-    by more than they are, which makes intervals of a loaded engine too wide rather than too narrow.
-    """
-    found = {"levels": list(LEVELS)}
-    for kind, metrics in (("decode", ("tpot_ms", "itl_ms")), ("prefill", ("ttft_ms",))):
-        logs = [-residual.log_ratio for residual in residuals if residual.metric in metrics]
-        found[kind] = [round(float(q), 4) for q in np.quantile(logs or [0.0], LEVELS)]
     return found
 
 

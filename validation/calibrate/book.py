@@ -8,13 +8,14 @@
         fitted_from: sources, and how many of their cases were tuned on and held out
         parameters: how many were free
         fitted_at: date
-        residuals: {levels: [...], decode: [...], prefill: [...]}  # servesim/cost/residuals.py
+        residuals: {of: ..., levels: [...], ...}  # servesim/cost/residuals.py, of all measured runs
         error: {tuned: {metric: {cases, median, p90}}, held_out: ...}
 
 The host times go into the costs when they are fitted; the front end's delays are an option of
 conf/front_end.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import yaml
 from servesim.errors import OutputError, TraceError
 from servesim.units import US_PER_S
 
+DEFAULT = ("default", "any")  # GPU and engine of the entry for those without one
 BOOK = Path(__file__).resolve().parents[1] / "calibration.yaml"
 HEAD = """\
 # Host time per step and front-end delays by GPU and engine, microseconds: in no kernel table, so
@@ -55,9 +57,29 @@ def write(gpu: str, engine: str, entry: dict[str, Any], path: Path = BOOK) -> No
     """
     content = read(path)
     content.setdefault(gpu, {})[engine] = entry
+    _write_all(content, path)
+
+
+def write_residuals(found: Mapping[tuple[str, str], dict[str, Any]], path: Path = BOOK) -> None:
+    """Put residuals into the entries of GPUs and engines, in place of those there.
+
+    A GPU and engine without an entry has the host times of `default`, and its own residuals do not
+    change that.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    content = read(path)
+    for (gpu, engine), residuals in found.items():
+        if engine in content.get(gpu, {}):
+            content[gpu][engine]["residuals"] = residuals
+    _write_all(content, path)
+
+
+def _write_all(content: Mapping[str, Any], path: Path) -> None:
     ordered = {name: dict(sorted(content[name].items())) for name in sorted(content)}
     text = yaml.safe_dump(ordered, sort_keys=False, width=100, default_flow_style=None)
-    _write(path, HEAD + text)
+    write_text(path, HEAD + text)
 
 
 def write_front_end(gpu: str, engine: str, entry: dict[str, Any], folder: Path) -> Path | None:
@@ -81,11 +103,12 @@ def write_front_end(gpu: str, engine: str, entry: dict[str, Any], folder: Path) 
         "output_s: 0 # not told apart from queue_s by a TTFT",
     ]
     path = folder / f"{engine}_{gpu}.yaml"
-    _write(path, "\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
     return path
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file, or OutputError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from servesim.cost.residuals import Residuals, parse
+from servesim.cost.residuals import HELD_OUT, Residuals, parse
 from servesim.errors import SettingError
 
 TREE: dict[str, Any] = {
@@ -36,6 +36,20 @@ def test_between_levels_logs_are_linear(kind: str, level: float, log: float) -> 
     assert read().factor(kind, level) == round(math.exp(log), 6)
 
 
+def test_what_they_are_of_and_how_they_go_together_may_be_said() -> None:
+    assert (read().correlation, read().of) == (0.0, HELD_OUT)
+    said = parse(TREE | {"of": "4 runs", "correlation": -0.4})
+    assert said is not None
+    assert (said.correlation, said.of) == (-0.4, "4 runs")
+
+
+def test_nothing_is_known_beyond_the_outer_levels() -> None:
+    assert read().outermost == pytest.approx(0.1)
+    lopsided = parse(TREE | {"levels": [0.02, 0.5, 0.9]})
+    assert lopsided is not None
+    assert lopsided.outermost == pytest.approx(0.1)
+
+
 def test_a_cost_may_have_none() -> None:
     assert parse(None) is None
 
@@ -48,6 +62,7 @@ def test_a_cost_may_have_none() -> None:
         ({"levels": [0.0, 0.5, 1.0]}, r"residuals.levels=.*: must be two or more in \(0, 1\)"),
         ({"decode": [-20, 0, 9]}, r"residuals.decode=.*: must be log ratios, not percent"),
         ({"decode": "wide"}, r"residuals.decode='wide': must be a list of numbers"),
+        ({"correlation": 1.2}, r"residuals.correlation=1.2: must be in \[-1, 1\]"),
         ({"prefil": [0]}, r"residuals.prefil=.*: is unknown.*did you mean 'prefill'"),
     ],
 )

@@ -97,3 +97,8 @@ def test_a_run_says_what_its_front_end_adds():
     (note,) = (note for note in delayed.notes if note.startswith("front end"))
     assert "4 ms + 1 µs per prompt token to the queue, 1 ms from a step to the client" in note
     assert not any("front end" in note for note in plain.notes)
+
+
+def test_all_delays_are_scaled_alike():
+    assert FrontEnd(0.004, 2e-6, 0.001, 0.5).scaled(2.0) == FrontEnd(0.008, 4e-6, 0.002, 1.0)
+    assert not FrontEnd().scaled(3.0).is_there

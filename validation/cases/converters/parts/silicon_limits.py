@@ -18,15 +18,15 @@ and how far they hold is in validation/cases/README.md):
   that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to
   0.87, hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
 * SGLang's rows are of two campaigns. Where lengths are powers of two, so are the users, and TTFT is
-  half of all users' prefills, at 16 users as at 128: prefill batches go first and alone, by default,
-  so users of equal replies end, send and wait together. Where lengths are round thousands, users are
-  planned (20, 112, 352), times are rounded to 10 µs, and TTFT is a half to a fifth of that. It is
-  what the first wave adds to the mean of ten waves, and five prompts' worth: users are apart. Decodes
-  that ride in prefill batches put them apart, so `enable_mixed_chunk` is taken there; the source does
-  not say it. Lengths of 0.8 to 1.0 do so as well, but then fit with five waves only, and with a TPOT
-  a fifth too long. Not explained: 1,000 × 100 with 160 users and tp 1, which is in step (1,612 ms),
-  and TTFT with 512 users, whom a front end serves 15,000 to 20,000 tokens per second at any tp (see
-  `FrontEnd`: one that saturates is not modelled).
+  half of all users' prefills, at 16 users as at 128: prefill batches go first and alone, by
+  default, so users of equal replies end, send and wait together. Where lengths are round thousands,
+  users are planned (20, 112, 352), times are rounded to 10 µs, and TTFT is a half to a fifth of
+  that. It is what the first wave adds to the mean of ten waves, and five prompts' worth: users are
+  apart. Decodes that ride in prefill batches put them apart, so `enable_mixed_chunk` is taken
+  there; the source does not say it. Lengths of 0.8 to 1.0 do so as well, but then fit with five
+  waves only, and with a TPOT a fifth too long. Not explained: 1,000 × 100 with 160 users and tp 1,
+  which is in step (1,612 ms), and TTFT with 512 users, whom a front end serves 15,000 to 20,000
+  tokens per second at any tp (see `FrontEnd`: one that saturates is not modelled).
 
 TensorRT-LLM's are in `silicon_trtllm`.
 """

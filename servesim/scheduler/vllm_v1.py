@@ -12,7 +12,7 @@ from servesim.scheduler.vllm_releases import NEWEST, RELEASES, first_with, profi
 from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1_async import AsyncVllmV1Scheduler
 from servesim.scheduler.vllm_v1_async_grouped import GroupedAsyncVllmV1Scheduler
-from servesim.scheduler.vllm_v1_fused import FusedVllmV1Scheduler
+from servesim.scheduler.vllm_v1_fast_lane import FastLaneVllmV1Scheduler
 from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 
@@ -141,7 +141,7 @@ class VllmV1:
         if by_steps:
             return VllmV1Scheduler(self, setup, tokens, seqs)
         newest = self.switches_in_force() == RELEASES[NEWEST]
-        kind = FusedVllmV1Scheduler if newest else GroupedVllmV1Scheduler
+        kind = FastLaneVllmV1Scheduler if newest else GroupedVllmV1Scheduler
         return kind(self, setup, tokens, seqs)
 
     def _looks_at_every_step(self) -> str:

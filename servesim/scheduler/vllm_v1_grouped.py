@@ -47,6 +47,12 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             not settings.enable_chunked_prefill
             and self._switches.long_head_without_chunking == "skip"
         )
+        self._block_size = setup.cache.block_size
+        self._has_threshold = settings.long_prefill_token_threshold > 0
+        self._chunked = settings.enable_chunked_prefill
+        # a request without more tokens than this is accepted
+        slots = self._counted.num_usable * self._block_size
+        self._surely_fits = min(setup.max_model_len, slots + 1)
         self._counts_look_ups = self._switches.prefix_stats_at == "lookup"
 
     def _make_pool(self, num_gpu_blocks: int, unkeyed_to_head: bool) -> Pool:

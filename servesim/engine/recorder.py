@@ -12,7 +12,6 @@ from servesim.gaps import Gaps
 from servesim.records import (
     Request,
     RequestRecord,
-    Status,
     StepOutcome,
     StepPlan,
     StepRecord,

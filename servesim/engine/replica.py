@@ -105,7 +105,7 @@ class Replica:
         if event is not self._event:
             return
         arrivals, due = self._arrivals, int(self._env.now)
-        until = min(self._env.peek(), NEVER)
+        until = int(min(self._env.peek(), NEVER))
         while True:
             if arrivals.next_ps <= due:
                 request, predicted_tokens = arrivals.take()

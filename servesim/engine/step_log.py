@@ -38,9 +38,7 @@ class StepLog:
 
     def __init__(self) -> None:
         self.num_steps = self.num_skipped = 0
-        self.rows = (
-            bytearray()
-        )  # packed: small, nothing for the garbage collector, quick to add to
+        self.rows = bytearray()  # packed: small, nothing for the garbage collector, quick to add to
         self.taken = array("q")  # by each step of each row
         self._outside: Counter[tuple[str, ...]] = Counter()
         self._outside_ps = 0

@@ -33,6 +33,14 @@ class DecodeGroup:
         first_end: the counter when the first member ends; NO_END for an empty group.
         newest: largest order of admission among those who joined since the group was last empty.
         num_sharers: members that still fill blocks which others may hit.
+
+    And, for a fast lane that writes `join`, `advance` and `pop_ended` out:
+        due: members whose length is a multiple of the block size when the counter is of this
+            class, modulo the block size.
+        ends: a heap of (counter at the end, order of admission, member).
+        members: by request number.
+        context: computed tokens of all members.
+        longest_base: largest `base` of a member.
     """
 
     def __init__(self, kv: KVManager, pool: CountedPool, in_flight: int = 0) -> None:
@@ -44,10 +52,9 @@ class DecodeGroup:
         self.newest = -1
         self.first_end = NO_END
         self.members: dict[int, RequestState] = {}
-        # members whose length is a multiple of the block size when the counter is at this class
         self.due = array("q", bytes(8 * kv.block_size))
         self.ends: list[tuple[int, int, RequestState]] = []
-        self.context = 0  # computed tokens of all members
+        self.context = 0
         self.longest_base = 0
 
     def join(self, state: RequestState, end: int) -> None:
@@ -107,16 +114,6 @@ class DecodeGroup:
                 break
             steps += 1
         return steps
-
-    def step(self, more_blocks: int) -> None:
-        """Take one step, and so many blocks behind it for whoever joins with the next one."""
-        if self.num_sharers:
-            self.advance(1)
-            self._pool.take(more_blocks)
-            return
-        self._pool.take(self.due[self.steps % self._block_size] + more_blocks)
-        self.steps += 1
-        self.context += self.size
 
     def advance(self, steps: int) -> Sequence[int]:
         """Take `steps` steps; the blocks that each of them took."""

@@ -85,6 +85,9 @@ class Journal(Protocol):
     def rejected(self, request: Request, reason: str) -> None:
         """The engine's front end refused it."""
 
+    def recomputed(self, rid: int, tokens: int) -> None:
+        """So many tokens are computed again after a preemption."""
+
     def emitted(self, rid: int, num_tokens: int, now_ps: int) -> None:
         """Tokens stream of a request that did more than go on decoding."""
 

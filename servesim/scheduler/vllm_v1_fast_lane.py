@@ -1,10 +1,11 @@
 """The same scheduler on a fast lane, where it goes on alone from one decision to the next."""
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
 
 from servesim.cost.durations import Durations, Progression
-from servesim.records import Decodes, Request, StepPlan, StepTime, Work, new_tuple
+from servesim.records import Decodes, Request, StepPlan, Work, new_tuple
 from servesim.scheduler.decoding import NO_END
 from servesim.scheduler.fast_lane import Journal, Stretch, Surroundings, Track, pack_row
 from servesim.scheduler.state import RequestState
@@ -38,9 +39,7 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
         self._refused = None
         return self._group.size + len(self._running) < self._max_seqs
 
-    def drive(  # noqa: C901
-        self, now_ps: int, until_ps: int, most: int, around: Surroundings
-    ) -> Stretch:
+    def drive(self, now_ps: int, until_ps: int, most: int, around: Surroundings) -> Stretch:
         """Decide, serve and record from a decision that is due now; see `FastLane`.
 
         One long function, as the calls and objects of short ones took half of the time. Each part
@@ -64,8 +63,13 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
         longest, first_end = group.longest_base, group.first_end
         decisions = num_steps = num_skipped = 0
         last_end_ps, streamed = -1, False  # of what was noted
-        durations: Durations | None = None  # of the run under way
-        plan: StepPlan | None = None  # of the step under way
+        # under way: a run with its durations, or a step with its plan; KV blocks held by then
+        durations: Durations | None = None
+        plan: StepPlan | None = None
+        steps = used = decoding = budget = duration_ps = 0
+        outside: tuple[str, ...] = ()
+        work: list[Work] = []
+        sampling: list[RequestState] = []
         asleep = False
         now = end = now_ps
         while True:
@@ -253,7 +257,7 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
                 break
             budget = max_tokens - size
             threshold = self._threshold() if self._has_threshold else 0
-            chunks = None
+            chunks: Sequence[tuple[RequestState, int]] | None = ()
             if running:
                 chunks = self._chunks(Step(budget, threshold), blocks, running, group.newest)
                 if chunks is None:
@@ -267,21 +271,9 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
                 pool.owed += blocks
                 group.steps = taken = taken + 1
                 group.context = context = context + size
-            work: list[Work] = []
-            sampling: list[RequestState] = []
+            work, sampling = [], []
             if chunks:
-                for state, n in chunks:
-                    rid, known, computed = state.request.rid, state.known, state.computed
-                    kv.extend(state.table, computed + n, 0, known)
-                    if computed < state.high_water:
-                        live[rid].recomputed += min(n, state.high_water - computed)
-                    state.computed = computed + n
-                    samples = state.computed >= known
-                    state.mid_prefill = not samples
-                    if samples:
-                        sampling.append(state)
-                    work.append(new_tuple(Work, (rid, n, computed, 0, samples)))
-                    budget -= n
+                budget -= self._prefill(chunks, journal, work, sampling)
 
             # `_schedule_waiting` and `_admit`
             while entries and budget > 0 and size + len(running) < max_seqs:
@@ -325,7 +317,7 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
                         self._queries += known
                         self._hits += cached
                 if cached < state.high_water:
-                    live[rid].recomputed += min(n, state.high_water - cached)
+                    journal.recomputed(rid, min(n, state.high_water - cached))
                 self._num_admitted += 1
                 state.admission_order = self._num_admitted
                 state.running = True
@@ -356,6 +348,29 @@ class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
         if last_end_ps >= 0:
             journal.drove(num_steps, num_skipped, last_end_ps, streamed)
         return Stretch(now, decisions, None if plan is None else (plan, time))
+
+    def _prefill(
+        self,
+        chunks: Sequence[tuple[RequestState, int]],
+        journal: Journal,
+        work: list[Work],
+        sampling: list[RequestState],
+    ) -> int:
+        """Go on with prompts by so many tokens each; their sum. Adds to both lists."""
+        tokens = 0
+        for state, n in chunks:
+            rid, known, before = state.request.rid, state.known, state.computed
+            self._kv.extend(state.table, before + n, 0, known)
+            if before < state.high_water:
+                journal.recomputed(rid, min(n, state.high_water - before))
+            state.computed = before + n
+            samples = state.computed >= known
+            state.mid_prefill = not samples
+            if samples:
+                sampling.append(state)
+            work.append(new_tuple(Work, (rid, n, before, 0, samples)))
+            tokens += n
+        return tokens
 
     def _end_decodes(self, journal: Journal, now: int) -> list[int]:
         """End whom the group's last step ended; their numbers."""

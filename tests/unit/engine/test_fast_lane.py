@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving import MS, engine, request, serve
 from test_skipping import EXAMPLES, TIMERS, GrowingTimer, check_fast_lane, loads, told_apart
 
-from servesim.content import SharedPrefix, Unique
+from servesim.content import SharedPrefix
 from servesim.policies.admission.queue_limit import QueueLimit
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
@@ -39,10 +39,8 @@ def counted(**settings_):
     return scheduler
 
 
-def load(count, gap_ps=61 * MS, content=Unique()):
-    return [
-        request(i, i * gap_ps, 20 + i % 13, 30 + i % 17, content=content) for i in range(count)
-    ]
+def load(count, gap_ps=61 * MS, **more):
+    return [request(i, i * gap_ps, 20 + i % 13, 30 + i % 17, **more) for i in range(count)]
 
 
 def driven_and_asked(requests, timer=None, **settings_):

@@ -115,6 +115,11 @@ class DecodeGroup:
             steps += 1
         return steps
 
+    def count_step(self) -> None:
+        """A step has been taken whose blocks the members have, one by one."""
+        self.steps += 1
+        self.context += self.size
+
     def advance(self, steps: int) -> Sequence[int]:
         """Take `steps` steps; the blocks that each of them took."""
         block_size = self._block_size

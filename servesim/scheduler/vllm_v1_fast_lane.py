@@ -9,15 +9,15 @@ from servesim.records import Decodes, Request, StepPlan, Work, new_tuple
 from servesim.scheduler.decoding import NO_END
 from servesim.scheduler.fast_lane import Journal, Stretch, Surroundings, Track, pack_row
 from servesim.scheduler.state import RequestState
-from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
 from servesim.scheduler.vllm_v1_running import Step
+from servesim.scheduler.vllm_v1_short import ShortVllmV1Scheduler
 from servesim.units import ps_to_seconds
 
 _base = attrgetter("base")
 _REST_OF_A_PLAN = StepPlan(())[5:]  # the fields after `decodes`
 
 
-class FastLaneVllmV1Scheduler(GroupedVllmV1Scheduler):
+class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
     """Decides as `GroupedVllmV1Scheduler` does, whether it is asked or drives itself."""
 
     def has_fast_lane(self) -> bool:

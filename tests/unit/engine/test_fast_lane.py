@@ -13,6 +13,7 @@ from servesim.policies.admission.queue_limit import QueueLimit
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.policies.order.shortest_prompt import ShortestPrompt
+from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.fast_lane import fast_lane_of
 from servesim.scheduler.vllm_v1_fast_lane import FastLaneVllmV1Scheduler
 
@@ -76,9 +77,18 @@ def test_so_are_those_of(requests, settings_):
     assert scheduler.decisions >= 0.98 * record.totals.decisions
 
 
-def test_a_step_that_needs_the_order_in_the_group_is_left_to_others():
+@pytest.mark.parametrize("max_tokens", [64, 24])  # with 24, victims are in mid-prefill too
+def test_a_step_that_preempts_is_left_to_others_and_leaves_the_group_as_it_is(
+    monkeypatch, max_tokens
+):
+    def dissolve(group):
+        pytest.fail("the group was dissolved")
+
+    monkeypatch.setattr(DecodeGroup, "dissolve", dissolve)
     requests = [request(i, i * MS, 30, 40) for i in range(12)]
-    scheduler, record = driven_and_asked(requests, blocks=40, max_model_len=96)
+    scheduler, record = driven_and_asked(
+        requests, blocks=40, max_model_len=96, max_tokens=max_tokens
+    )
     assert sum(r.preemptions for r in record.requests) > 5
     assert scheduler.drives > 5
     assert 0.5 * record.totals.decisions < scheduler.decisions < record.totals.decisions

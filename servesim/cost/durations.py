@@ -69,10 +69,8 @@ class Progression:
         first, increment, most = self.first_ps, self.increment_ps, self.steps
         linear = first - increment / 2
         root = math.sqrt(linear * linear + 2.0 * increment * elapsed_ps)
-        steps = int(2.0 * elapsed_ps / (linear + root))
-        if steps < 1:
-            steps = 1
-        elif steps > most:
+        steps = int(2.0 * elapsed_ps / (linear + root)) + 1
+        if steps > most:
             steps = most
         # twice the `total`, written out, as every arrival asks this
         twice_first, twice_elapsed = 2 * first, 2 * elapsed_ps

@@ -56,7 +56,8 @@ class PipelinedReplica(Replica):
         scheduler, recorder = self._scheduler, self._recorder
         taken = scheduler.advance(steps)
         # a step's blocks are taken when the one before it starts, after its row has been noted
-        recorder.ran(run, steps, [0, *taken[:-1]], now)
+        recorder.ran(run.durations, run.decodes.seqs, run.blocks_used, [0, *taken[:-1]], now)
+        recorder.keep_run(run, [0, *taken[:-1]])
         self._next = StepPlan((), decodes=run.decodes.later(steps))
         outcome = scheduler.end_run()
         if outcome.finished:

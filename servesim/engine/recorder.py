@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from servesim.cost.durations import Progression
+from servesim.cost.durations import Durations, Progression
 from servesim.engine.step_log import StepLog
 from servesim.engine.step_records import run_records, step_record
 from servesim.engine.under_way import Run, Step
@@ -12,47 +12,17 @@ from servesim.gaps import Gaps
 from servesim.records import (
     Request,
     RequestRecord,
-    Status,
     StepOutcome,
     StepPlan,
     StepRecord,
+    StepTime,
     StepTotals,
 )
+from servesim.scheduler.fast_lane import Track
 from servesim.units import ps_to_seconds
 
 # beyond what any engine does between two tokens: each preemption loses at least a block
 _MOST_PREEMPTIONS_WITHOUT_A_TOKEN = 10_000
-
-
-class _Track:
-    """One request under way."""
-
-    __slots__ = (
-        "accepted",
-        "cached",
-        "drafts",
-        "first_ps",
-        "last_ps",
-        "preemptions",
-        "queued_ps",
-        "reason",
-        "recomputed",
-        "request",
-        "scheduled_ps",
-        "status",
-        "tokens",
-    )
-
-    def __init__(self, request: Request, queued_ps: int | None) -> None:
-        self.request = request
-        self.queued_ps = queued_ps
-        self.scheduled_ps: int | None = None
-        self.first_ps: int | None = None
-        self.last_ps: int | None = None
-        self.tokens = self.cached = self.recomputed = 0
-        self.drafts = self.accepted = self.preemptions = 0
-        self.status: Status = "unfinished"
-        self.reason = ""
 
 
 class Recorder:
@@ -72,9 +42,10 @@ class Recorder:
         self.keeps_steps = keep_steps
         self._block_size = block_size
         self._log = StepLog()
+        self.rows, self.taken = self._log.rows, self._log.taken
         self._gaps: Counter[int] = Counter()  # of requests that did more than go on decoding
-        self._live: dict[int, _Track] = {}
-        self._done: list[_Track] = []
+        self.live: dict[int, Track] = {}
+        self.done: list[Track] = []
         self.last_end_ps = 0
         self._in_vain = 0  # preemptions since the last token
 
@@ -91,7 +62,7 @@ class Recorder:
     @property
     def num_done(self) -> int:
         """Requests that have ended, rejected ones included."""
-        return len(self._done)
+        return len(self.done)
 
     def gaps(self) -> Gaps:
         """Gaps between streamed tokens so far."""
@@ -99,17 +70,17 @@ class Recorder:
 
     def queued(self, request: Request, now_ps: int) -> None:
         """The engine took the request in."""
-        self._live[request.rid] = _Track(request, now_ps)
+        self.live[request.rid] = Track(request, now_ps)
 
     def rejected(self, request: Request, reason: str) -> None:
         """The engine's front end refused it."""
-        track = _Track(request, None)
+        track = Track(request, None)
         track.status, track.reason = "rejected", reason
-        self._done.append(track)
+        self.done.append(track)
 
     def planned(self, plan: StepPlan, start_ps: int) -> None:
         """A step begins: who was admitted or preempted."""
-        live = self._live
+        live = self.live
         if plan.left_group:
             self.left_group(plan.left_group)
         if plan.preempted:
@@ -118,11 +89,19 @@ class Recorder:
             live[rid].preemptions += 1
         for rid, cached_tokens, resumed in plan.admitted:
             if not resumed:
-                track = live[rid]
-                track.scheduled_ps = start_ps
-                track.cached = cached_tokens
+                self.admitted(rid, cached_tokens, start_ps)
         for rid, tokens in plan.recomputed:
-            live[rid].recomputed += tokens
+            self.recomputed(rid, tokens)
+
+    def admitted(self, rid: int, cached_tokens: int, start_ps: int) -> None:
+        """A new request left the queue with the step that starts now."""
+        track = self.live[rid]
+        track.scheduled_ps = start_ps
+        track.cached = cached_tokens
+
+    def recomputed(self, rid: int, tokens: int) -> None:
+        """So many tokens are computed again after a preemption."""
+        self.live[rid].recomputed += tokens
 
     def _check_progress(self, preempted: tuple[int, ...], now_ps: int) -> None:
         """Real engines can preempt for ever, too; a simulation should say so and not hang."""
@@ -137,69 +116,111 @@ class Recorder:
     def left_group(self, tokens: tuple[tuple[int, int], ...]) -> None:
         """Requests no longer go on decoding as a group; (rid, tokens streamed so far)."""
         for rid, count in tokens:
-            track = self._live[rid]
+            track = self.live[rid]
             track.tokens = count
             track.last_ps = self.last_end_ps
 
     def stepped(self, step: Step, outcome: StepOutcome, now_ps: int) -> None:
         """A step has ended: tokens stream, requests finish."""
-        plan, (duration_ps, outside) = step.plan, step.time
-        work, decoding = plan.work, plan.decodes.seqs
-        tokens = decoding
-        for _, num_tokens, _, _, _ in work:
+        plan = step.plan
+        tokens = decoding = plan.decodes.seqs
+        for _, num_tokens, _, _, _ in plan.work:
             tokens += num_tokens
-        seqs = decoding + len(work)
-        self._log.add_step(duration_ps, decoding - outcome.apart, seqs, tokens, step.blocks_used)
-        if decoding or outcome.emitted:
+        seqs = decoding + len(plan.work)
+        decodes = decoding - outcome.apart
+        self.step_ended(step.time, decodes, seqs, tokens, step.blocks_used, now_ps)
+        if decoding:
             self._in_vain = 0
-        if outside:
-            self._log.add_outside(outside, 1, duration_ps)
         if self.keeps_steps:
             self.steps.append(step_record(step))
-        live, gaps = self._live, self._gaps
         for rid, tokens in outcome.emitted:
-            track = live[rid]
-            if track.last_ps is None:
-                track.first_ps = now_ps
-            else:
-                gaps[now_ps - track.last_ps] += 1
-            track.last_ps = now_ps
-            track.tokens += tokens
-        self.last_end_ps = now_ps
+            self.emitted(rid, tokens, now_ps)
         if outcome.finished:
             self.ended(outcome)
 
-    def ran(self, run: Run, steps: int, taken: Sequence[int], now_ps: int) -> None:
-        """A run of steps has ended; `taken` are the blocks each took."""
+    def step_ended(
+        self, time: StepTime, decodes: int, seqs: int, tokens: int, blocks: int, now_ps: int
+    ) -> None:
+        """A step is over; `decodes` of its `seqs` requests just went on decoding."""
+        duration_ps, outside = time
+        self._log.add_step(duration_ps, decodes, seqs, tokens, blocks)
+        if outside:
+            self._log.add_outside(outside, 1, duration_ps)
+        if decodes:
+            self._in_vain = 0
+        self.last_end_ps = now_ps
+
+    def emitted(self, rid: int, num_tokens: int, now_ps: int) -> None:
+        """Tokens stream of a request that did more than go on decoding."""
+        self._in_vain = 0
+        track = self.live[rid]
+        if track.last_ps is None:
+            track.first_ps = now_ps
+        else:
+            self._gaps[now_ps - track.last_ps] += 1
+        track.last_ps = now_ps
+        track.tokens += num_tokens
+
+    def ran(
+        self, durations: Durations, seqs: int, blocks: int, taken: Sequence[int], now_ps: int
+    ) -> None:
+        """A run of steps has ended: blocks held before it, and taken by each step."""
         self.last_end_ps = now_ps
         self._in_vain = 0
-        durations, seqs, blocks = run.durations, run.decodes.seqs, run.blocks_used
+        log, steps = self._log, len(taken)
         if type(durations) is Progression:
-            self._log.add_run(durations.first_ps, durations.increment_ps, seqs, blocks, taken)
+            log.add_run(durations.first_ps, durations.increment_ps, seqs, blocks, taken)
         else:
             begin = 0
             for first_ps, increment_ps, count in durations.progressions(steps):
                 part = taken[begin : begin + count]
-                self._log.add_run(first_ps, increment_ps, seqs, blocks, part)
+                log.add_run(first_ps, increment_ps, seqs, blocks, part)
                 begin += count
                 blocks += sum(part)
-        self._log.num_skipped += steps - 1
+        log.num_skipped += steps - 1
         if durations.outside:
-            self._log.add_outside(durations.outside, steps, durations.total(steps))
+            log.add_outside(durations.outside, steps, durations.total(steps))
+
+    def keep_run(self, run: Run, taken: Sequence[int]) -> None:
+        """The steps of a run that has ended, one by one, where they are asked for."""
         if self.keeps_steps:
-            self.steps.extend(run_records(run, steps, taken, self._block_size))
+            self.steps.extend(run_records(run, len(taken), taken, self._block_size))
 
     def ended(self, outcome: StepOutcome) -> None:
         """Requests have ended with the step or the run that is over now."""
-        live = self._live
+        live = self.live
         for rid, tokens in outcome.decoded:
             track = live[rid]
             track.tokens = tokens
             track.last_ps = self.last_end_ps
         for rid in outcome.finished:
-            track = live.pop(rid)
-            track.status = "finished"
-            self._done.append(track)
+            self.finished(rid)
+
+    def outside(self, axes: tuple[str, ...], steps: int, duration_ps: int) -> None:
+        """The last `steps` steps, so long together, lie outside the fitted range on these axes."""
+        self._log.add_outside(axes, steps, duration_ps)
+
+    def drove(self, steps: int, skipped: int, end_ps: int, streamed: bool) -> None:
+        """So many steps were noted in `rows`."""
+        self._log.num_steps += steps
+        self._log.num_skipped += skipped
+        self.last_end_ps = end_ps
+        if streamed:
+            self._in_vain = 0
+
+    def decoded(self, rid: int, tokens: int, now_ps: int) -> None:
+        """A request that just went on decoding has ended, with so many tokens in all."""
+        track = self.live.pop(rid)
+        track.tokens = tokens
+        track.last_ps = now_ps
+        track.status = "finished"
+        self.done.append(track)
+
+    def finished(self, rid: int) -> None:
+        """A request has ended whose tokens have been told."""
+        track = self.live.pop(rid)
+        track.status = "finished"
+        self.done.append(track)
 
     def records(
         self, not_arrived: tuple[Request, ...] = (), output_ps: int = 0
@@ -210,16 +231,16 @@ class Recorder:
             not_arrived: requests that have not reached the engine.
             output_ps: from the end of a step until the client has its tokens.
         """
-        never = [_Track(request, None) for request in not_arrived]
-        for tracks, reason in ((self._live.values(), "run ended"), (never, "not arrived")):
+        never = [Track(request, None) for request in not_arrived]
+        for tracks, reason in ((self.live.values(), "run ended"), (never, "not arrived")):
             for track in tracks:
                 track.reason = reason
-        tracks = [*self._done, *self._live.values(), *never]
+        tracks = [*self.done, *self.live.values(), *never]
         tracks.sort(key=lambda track: track.request.rid)
         return tuple(_record(track, output_ps) for track in tracks)
 
 
-def _record(track: _Track, output_ps: int) -> RequestRecord:
+def _record(track: Track, output_ps: int) -> RequestRecord:
     request, first_ps, last_ps = track.request, track.first_ps, track.last_ps
     return RequestRecord(
         rid=request.rid,

@@ -23,10 +23,12 @@ from servesim.engine.under_way import Run, Step
 from servesim.policies.admission.base import Admission, EngineLoad
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import Scheduler
+from servesim.scheduler.fast_lane import FastLane, Surroundings, fast_lane_of
 
 _NO_DRAFTS: dict[int, int] = {}
 _NO_ARRIVALS = Arrivals((), ())
 _DECISIONS_PER_REPORT = 256
+_NO_LIMIT = 2**62
 
 
 class Replica:
@@ -52,14 +54,19 @@ class Replica:
         self._observer = observer
         self._admission = admission
         self._arrivals: Arrivals | ClientArrivals = _NO_ARRIVALS
+        self._around = Surroundings(_NO_ARRIVALS, timer, recorder)
         self._under_way: Run | Step | None = None
         self._end_ps = NEVER  # of it; NEVER: asleep
         self._event: Event | None = None  # the one waited for; others have lapsed
         self.num_decisions = self._empty_plans = 0
+        self._fast_lane: FastLane | None = None
+        if admission is None and not recorder.keeps_steps:
+            self._fast_lane = fast_lane_of(scheduler)
 
     def serve(self, arrivals: Arrivals | ClientArrivals) -> None:
         """From now on, take these requests in as they arrive."""
         self._arrivals = arrivals
+        self._around = Surroundings(arrivals, self._timer, self._recorder)
         self._wait(int(self._env.now))
 
     def submit(self, request: Request, predicted_tokens: float) -> None:
@@ -98,7 +105,7 @@ class Replica:
         if event is not self._event:
             return
         arrivals, due = self._arrivals, int(self._env.now)
-        until = min(self._env.peek(), NEVER)
+        until = int(min(self._env.peek(), NEVER))
         while True:
             if arrivals.next_ps <= due:
                 request, predicted_tokens = arrivals.take()
@@ -108,8 +115,11 @@ class Replica:
                 while arrivals.next_ps <= due:  # whom the end of a reply made send at once
                     request, predicted_tokens = arrivals.take()
                     self._receive(request, predicted_tokens, due)
-                duration_ps = self._begin(due)
-                self._end_ps = NEVER if duration_ps is None else due + duration_ps
+                if self._fast_lane is not None:
+                    due = self._drive(self._fast_lane, due, until)
+                if self._under_way is None:
+                    duration_ps = self._begin(due)
+                    self._end_ps = NEVER if duration_ps is None else due + duration_ps
             due = self._end_ps
             if arrivals.next_ps < due:
                 due = arrivals.next_ps
@@ -117,6 +127,22 @@ class Replica:
                 break
         if due < NEVER:
             self._wait(due)
+
+    def _drive(self, fast_lane: FastLane, now: int, until: int) -> int:
+        """Let the scheduler go on alone; when it stopped."""
+        if self._observer is None:
+            most = _NO_LIMIT
+        else:
+            most = _DECISIONS_PER_REPORT - 1 - self.num_decisions % _DECISIONS_PER_REPORT
+        stretch = fast_lane.drive(now, until, most, self._around)
+        now = stretch.now_ps
+        self.num_decisions += stretch.decisions
+        if stretch.step is not None:
+            plan, time = stretch.step
+            waiting, used = self._scheduler.load()
+            self._under_way = Step(now, plan, time, waiting, used, 0)
+            self._end_ps = now + time.duration_ps
+        return now
 
     def _receive(self, request: Request, predicted_tokens: float, now: int) -> None:
         """A request arrives: refuse it, or queue it and see whether that cuts what is under way."""
@@ -182,7 +208,10 @@ class Replica:
 
     def _finish_run(self, run: Run, steps: int, now: int) -> None:
         scheduler, recorder = self._scheduler, self._recorder
-        recorder.ran(run, steps, scheduler.advance(steps), now)
+        taken = scheduler.advance(steps)
+        recorder.ran(run.durations, run.decodes.seqs, run.blocks_used, taken, now)
+        if recorder.keeps_steps:
+            recorder.keep_run(run, taken)
         outcome = scheduler.end_run()
         if outcome.finished:
             recorder.ended(outcome)

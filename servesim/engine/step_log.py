@@ -8,16 +8,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import mul
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
 from servesim.gaps import Gaps, Ints
 from servesim.records import StepTotals
+from servesim.scheduler.fast_lane import ROW, pack_row
 
-_ROW = Struct("=7q")
-_pack = _ROW.pack
 _ROWS_AT_ONCE = 50_000  # bounds the memory that counting takes
 
 
@@ -40,18 +38,16 @@ class StepLog:
 
     def __init__(self) -> None:
         self.num_steps = self.num_skipped = 0
-        self._rows = (
-            bytearray()
-        )  # packed: small, nothing for the garbage collector, quick to add to
-        self._taken = array("q")  # by each step of each row
+        self.rows = bytearray()  # packed: small, nothing for the garbage collector, quick to add to
+        self.taken = array("q")  # by each step of each row
         self._outside: Counter[tuple[str, ...]] = Counter()
         self._outside_ps = 0
 
     def add_step(self, duration_ps: int, decodes: int, seqs: int, tokens: int, blocks: int) -> None:
         """One step that was looked at; `blocks` with those it took."""
         self.num_steps += 1
-        self._rows += _pack(1, duration_ps, 0, decodes, seqs, tokens, blocks)
-        self._taken.append(0)
+        self.rows += pack_row(1, duration_ps, 0, decodes, seqs, tokens, blocks)
+        self.taken.append(0)
 
     def add_run(
         self, first_ps: int, increment_ps: int, seqs: int, blocks: int, taken: Sequence[int]
@@ -67,8 +63,8 @@ class StepLog:
         """
         steps = len(taken)
         self.num_steps += steps
-        self._rows += _pack(steps, first_ps, increment_ps, seqs, seqs, seqs, blocks)
-        self._taken.extend(taken)
+        self.rows += pack_row(steps, first_ps, increment_ps, seqs, seqs, seqs, blocks)
+        self.taken.extend(taken)
 
     def add_outside(self, axes: tuple[str, ...], steps: int, duration_ps: int) -> None:
         """The last `steps` steps, so long together, lie outside the fitted range on these axes."""
@@ -78,7 +74,7 @@ class StepLog:
     def totals(self) -> StepTotals:
         """Sums over all steps, in whole numbers of any size."""
         busy = seq_ps = block_ps = max_blocks = 0
-        steps, _, _, _, seqs, tokens, _ = (column.tolist() for column in _columns(self._rows))
+        steps, _, _, _, seqs, tokens, _ = (column.tolist() for column in _columns(self.rows))
         for part in self._parts():
             duration = part.duration_ps.tolist()
             busy += sum(duration)
@@ -118,14 +114,14 @@ class StepLog:
     def _parts(self) -> Iterator[_Steps]:
         """The steps one by one, some rows at a time."""
         taken_before = 0
-        size = _ROW.size * _ROWS_AT_ONCE
-        for begin in range(0, len(self._rows), size):
-            columns = _columns(self._rows[begin : begin + size])
+        size = ROW.size * _ROWS_AT_ONCE
+        for begin in range(0, len(self.rows), size):
+            columns = _columns(self.rows[begin : begin + size])
             steps, first, increment, decodes, seqs, _, blocks = columns
             count = int(steps.sum())
             firsts = np.cumsum(steps) - steps
             step = np.arange(count) - np.repeat(firsts, steps)
-            taken = np.array(self._taken[taken_before : taken_before + count])
+            taken = np.array(self.taken[taken_before : taken_before + count])
             taken_before += count
             sums = np.cumsum(taken)
             before = np.repeat(sums[firsts] - taken[firsts], steps)
@@ -139,4 +135,4 @@ class StepLog:
 
 def _columns(rows: bytearray) -> Ints:
     """Packed rows by column."""
-    return np.frombuffer(bytes(rows), np.int64).reshape(-1, _ROW.size // 8).T
+    return np.frombuffer(bytes(rows), np.int64).reshape(-1, ROW.size // 8).T

@@ -14,7 +14,12 @@ from servesim.kv.table import BlockTable, Hits
 
 
 class CountedPool(KeyedBlocks):
-    """Free blocks in engine order, cached keys, reference counts; see `BlockPool`."""
+    """Free blocks in engine order, cached keys, reference counts; see `BlockPool`.
+
+    Attributes:
+        owed: blocks that have been taken and not yet left the queue. They do before anyone looks
+            at it or adds to it; until then `take` is two additions.
+    """
 
     def __init__(self, num_gpu_blocks: int, unkeyed_to_head: bool = True) -> None:
         super().__init__(num_gpu_blocks)
@@ -23,17 +28,36 @@ class CountedPool(KeyedBlocks):
         # is being used up, and further runs: number → its blocks, the deepest first; −id for the
         # one block of a key.
         self._not_cached = self.num_free
-        self._opened = self._left = 0
+        self._opened = self._left = self.owed = 0
         self._queue: OrderedDict[int, int] = OrderedDict()
         self._num_runs = self._num_keyed = 0
 
     def own_left(self, number: int) -> int:
         """How many of a run of own blocks are left; the first ones live longest."""
+        self._settle()
         return self._left if number == self._opened else self._queue.get(number, 0)
+
+    def find(self, key: Hashable) -> int | None:
+        """The block cached under `key`, or None."""
+        self._settle()
+        return super().find(key)
+
+    def is_free(self, block: int) -> bool:
+        """Whether no request holds the keyed block."""
+        self._settle()
+        return super().is_free(block)
 
     def take(self, count: int) -> None:
         """Allocate from the head of the free queue; cached keys are lost."""
         self.num_free -= count
+        self.owed += count
+
+    def _settle(self) -> None:
+        """Let the blocks that are owed leave the queue."""
+        count = self.owed
+        if not count:
+            return
+        self.owed = 0
         count -= self._not_cached
         if count <= 0:
             self._not_cached = -count
@@ -56,6 +80,7 @@ class CountedPool(KeyedBlocks):
 
     def take_over(self, table: BlockTable, hits: Hits) -> None:
         """Give an empty table its hits."""
+        self._settle()
         for block in hits.shared:
             if self._refs[block] == 0:
                 del self._queue[self._run_of.pop(block)]
@@ -79,6 +104,7 @@ class CountedPool(KeyedBlocks):
 
     def take_back(self, table: BlockTable, num_keyed: int, num_full: int) -> None:
         """All of a table's blocks, as `BlockPool.release` does."""
+        self._settle()
         num_own, rest = num_full - num_keyed, table.num_blocks - num_full
         if self._unkeyed_to_head:
             self._not_cached += rest
@@ -94,6 +120,17 @@ class CountedPool(KeyedBlocks):
                     self._run_of[block] = self._append(-block)
             table.blocks = []
         table.num_blocks = 0
+
+    def take_back_own(self, num_full: int, rest: int) -> None:
+        """`take_back` of blocks without keys, of a request that will not look for them again."""
+        self._settle()
+        if self._unkeyed_to_head:
+            self._not_cached += rest
+        elif rest:
+            self._append(rest)
+        if num_full:
+            self._append(num_full)
+        self.num_free += num_full + rest
 
     def _append(self, run: int) -> int:
         self._num_runs += 1

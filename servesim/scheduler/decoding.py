@@ -33,6 +33,14 @@ class DecodeGroup:
         first_end: the counter when the first member ends; NO_END for an empty group.
         newest: largest order of admission among those who joined since the group was last empty.
         num_sharers: members that still fill blocks which others may hit.
+
+    And, for a fast lane that writes `join`, `advance` and `pop_ended` out:
+        due: members whose length is a multiple of the block size when the counter is of this
+            class, modulo the block size.
+        ends: a heap of (counter at the end, order of admission, member).
+        members: by request number.
+        context: computed tokens of all members.
+        longest_base: largest `base` of a member.
     """
 
     def __init__(self, kv: KVManager, pool: CountedPool, in_flight: int = 0) -> None:
@@ -43,12 +51,11 @@ class DecodeGroup:
         self.size = self.steps = self.num_sharers = 0
         self.newest = -1
         self.first_end = NO_END
-        self._members: dict[int, RequestState] = {}
-        # members whose length is a multiple of the block size when the counter is at this class
-        self._due = array("q", bytes(8 * kv.block_size))
-        self._ends: list[tuple[int, int, RequestState]] = []
-        self._context = 0  # computed tokens of all members
-        self._longest_base = 0
+        self.members: dict[int, RequestState] = {}
+        self.due = array("q", bytes(8 * kv.block_size))
+        self.ends: list[tuple[int, int, RequestState]] = []
+        self.context = 0
+        self.longest_base = 0
 
     def join(self, state: RequestState, end: int) -> None:
         """Take in a request that has one token to compute and ends at `end` known tokens."""
@@ -56,15 +63,15 @@ class DecodeGroup:
         computed = state.computed
         base = state.base = computed - steps
         last_step = steps + end - state.known
-        heapq.heappush(self._ends, (last_step, order, state))
+        heapq.heappush(self.ends, (last_step, order, state))
         if last_step < self.first_end:
             self.first_end = last_step
-        self._due[-base % self._block_size] += 1
-        self._context += computed
-        if not self.size or base > self._longest_base:
-            self._longest_base = base
+        self.due[-base % self._block_size] += 1
+        self.context += computed
+        if not self.size or base > self.longest_base:
+            self.longest_base = base
         self.size += 1
-        self._members[state.request.rid] = state
+        self.members[state.request.rid] = state
         if order > self.newest:
             self.newest = order
         if state.table.num_shareable > state.table.num_registered:
@@ -73,24 +80,24 @@ class DecodeGroup:
 
     def next_batch(self) -> Decodes:
         """All members' next step, as a cost model sees it."""
-        longest = self._longest_base + self.steps + 1
-        return new_tuple(Decodes, (self.size, self._context + self.size, longest))
+        longest = self.longest_base + self.steps + 1
+        return new_tuple(Decodes, (self.size, self.context + self.size, longest))
 
     def last_batch(self) -> Decodes:
         """All members' step just taken, as a cost model sees it."""
         if not self.size:
             return NO_DECODES
-        longest = self._longest_base + self.steps
-        return new_tuple(Decodes, (self.size, self._context, longest))
+        longest = self.longest_base + self.steps
+        return new_tuple(Decodes, (self.size, self.context, longest))
 
     def blocks_due(self) -> int:
         """Blocks that the next step needs."""
-        return self._due[self.steps % self._block_size]
+        return self.due[self.steps % self._block_size]
 
     def slots_unused(self) -> int:
         """Slots of their last blocks that they have not reached."""
         steps, size = self.steps, self._block_size
-        return sum(count * ((phase - steps) % size) for phase, count in enumerate(self._due))
+        return sum(count * ((phase - steps) % size) for phase, count in enumerate(self.due))
 
     def steps_that_fit(self) -> int:
         """For how many steps no member ends and the free blocks last; not for an empty group."""
@@ -102,38 +109,33 @@ class DecodeGroup:
         steps = min(limit, rounds * block_size)
         left = free - rounds * self.size
         while steps < limit:
-            left -= self._due[(self.steps + steps) % block_size]
+            left -= self.due[(self.steps + steps) % block_size]
             if left < 0:
                 break
             steps += 1
         return steps
 
-    def step(self, more_blocks: int) -> None:
-        """Take one step, and so many blocks behind it for whoever joins with the next one."""
-        if self.num_sharers:
-            self.advance(1)
-            self._pool.take(more_blocks)
-            return
-        self._pool.take(self._due[self.steps % self._block_size] + more_blocks)
+    def count_step(self) -> None:
+        """A step has been taken whose blocks the members have, one by one."""
         self.steps += 1
-        self._context += self.size
+        self.context += self.size
 
     def advance(self, steps: int) -> Sequence[int]:
         """Take `steps` steps; the blocks that each of them took."""
         block_size = self._block_size
         phase = self.steps % block_size
-        taken = (self._due * ((phase + steps - 1) // block_size + 1))[phase : phase + steps]
+        taken = (self.due * ((phase + steps - 1) // block_size + 1))[phase : phase + steps]
         if self.num_sharers:
             self._advance_sharing(taken)
         elif total := sum(taken):
             self._pool.take(total)
         self.steps += steps
-        self._context += steps * self.size
+        self.context += steps * self.size
         return taken
 
     def _advance_sharing(self, taken: Sequence[int]) -> None:
         """Step by step, because filled blocks become findable for others."""
-        sharers = sorted(filter(_still_shares, self._members.values()), key=_by_admission)
+        sharers = sorted(filter(_still_shares, self.members.values()), key=_by_admission)
         for step, blocks in enumerate(taken):
             self._pool.take(blocks)
             for state in sharers:
@@ -145,7 +147,7 @@ class DecodeGroup:
     def pop_ended(self) -> list[RequestState]:
         """Members whose last step has been taken, in the engine's order; they are out."""
         ended: list[RequestState] = []
-        ends, steps = self._ends, self.steps
+        ends, steps = self.ends, self.steps
         while ends and ends[0][0] <= steps:
             state = heapq.heappop(ends)[2]
             self._leave(state)
@@ -155,27 +157,27 @@ class DecodeGroup:
 
     def drop(self, state: RequestState) -> None:
         """Take out a member that is given up before its end."""
-        self._ends = [end for end in self._ends if end[2] is not state]
-        heapq.heapify(self._ends)
-        self.first_end = self._ends[0][0] if self._ends else NO_END
+        self.ends = [end for end in self.ends if end[2] is not state]
+        heapq.heapify(self.ends)
+        self.first_end = self.ends[0][0] if self.ends else NO_END
         self._leave(state)
 
     def dissolve(self) -> list[RequestState]:
         """All members out, in the engine's order."""
-        states = sorted(self._members.values(), key=_by_admission)
+        states = sorted(self.members.values(), key=_by_admission)
         for state in states:
             self._write_back(state)
-        self._members.clear()
-        self._ends.clear()
+        self.members.clear()
+        self.ends.clear()
         self.first_end = NO_END
-        self._due = array("q", bytes(8 * self._block_size))
-        self.size = self._context = self.num_sharers = 0
+        self.due = array("q", bytes(8 * self._block_size))
+        self.size = self.context = self.num_sharers = 0
         self.newest = -1
         return states
 
     def states(self) -> list[RequestState]:
         """Members in the engine's order; their own counters are stale."""
-        return sorted(self._members.values(), key=_by_admission)
+        return sorted(self.members.values(), key=_by_admission)
 
     def work(self) -> tuple[Work, ...]:
         """What each member did in the step just taken."""
@@ -187,18 +189,18 @@ class DecodeGroup:
         return state.base + self.steps + 1 - self._in_flight
 
     def _leave(self, state: RequestState) -> None:
-        base, members = state.base, self._members
-        self._due[-base % self._block_size] -= 1
+        base, members = state.base, self.members
+        self.due[-base % self._block_size] -= 1
         del members[state.request.rid]
         self._write_back(state)
-        self._context -= state.computed
+        self.context -= state.computed
         if self.num_sharers:
             self.num_sharers -= _still_shares(state)
         self.size -= 1
         if not members:
             self.newest = -1
-        elif base == self._longest_base:
-            self._longest_base = max(map(_base, members.values()))
+        elif base == self.longest_base:
+            self.longest_base = max(map(_base, members.values()))
 
     def _write_back(self, state: RequestState) -> None:
         computed, in_flight = state.base + self.steps, self._in_flight

@@ -8,12 +8,11 @@ from servesim import checks
 from servesim.errors import SettingError
 from servesim.scheduler.base import EngineSetup
 from servesim.scheduler.vllm_defaults import server_defaults
-from servesim.scheduler.vllm_releases import NEWEST, RELEASES, first_with, profile_of
+from servesim.scheduler.vllm_releases import NEWEST, first_with, profile_of
 from servesim.scheduler.vllm_switches import Switches
 from servesim.scheduler.vllm_v1_async import AsyncVllmV1Scheduler
 from servesim.scheduler.vllm_v1_async_grouped import GroupedAsyncVllmV1Scheduler
-from servesim.scheduler.vllm_v1_fused import FusedVllmV1Scheduler
-from servesim.scheduler.vllm_v1_grouped import GroupedVllmV1Scheduler
+from servesim.scheduler.vllm_v1_fast_lane import FastLaneVllmV1Scheduler
 from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
 
 
@@ -140,9 +139,7 @@ class VllmV1:
             return ahead(self, setup, tokens, seqs)
         if by_steps:
             return VllmV1Scheduler(self, setup, tokens, seqs)
-        newest = self.switches_in_force() == RELEASES[NEWEST]
-        kind = FusedVllmV1Scheduler if newest else GroupedVllmV1Scheduler
-        return kind(self, setup, tokens, seqs)
+        return FastLaneVllmV1Scheduler(self, setup, tokens, seqs)
 
     def _looks_at_every_step(self) -> str:
         """Why no step can be skipped, or ""."""

@@ -47,6 +47,12 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
             not settings.enable_chunked_prefill
             and self._switches.long_head_without_chunking == "skip"
         )
+        self._block_size = setup.cache.block_size
+        self._has_threshold = settings.long_prefill_token_threshold > 0
+        self._chunked = settings.enable_chunked_prefill
+        # a request without more tokens than this is accepted
+        slots = self._counted.num_usable * self._block_size
+        self._surely_fits = min(setup.max_model_len, slots + 1)
         self._counts_look_ups = self._switches.prefix_stats_at == "lookup"
 
     def _make_pool(self, num_gpu_blocks: int, unkeyed_to_head: bool) -> Pool:
@@ -205,14 +211,18 @@ class GroupedVllmV1Scheduler(VllmV1Scheduler):
                 return None  # a decode that had to pause
             if budget <= 0:
                 break
-            n = state.known - state.computed
-            if 0 < step.threshold < n:
-                n = step.threshold
-            n = min(n, budget, self._max_model_len - 1 - state.computed)
+            n = min(self._next_chunk(state, step), budget)
             room -= max(0, self._kv.blocks_for(state.computed + n) - state.table.num_blocks)
             budget -= n
             chunks.append((state, n))
         return chunks if room >= 0 else None
+
+    def _next_chunk(self, state: RequestState, step: Step) -> int:
+        """Tokens for a request in mid-prefill if it is the only one."""
+        n = state.known - state.computed
+        if 0 < step.threshold < n:
+            n = step.threshold
+        return min(n, step.budget, self._max_model_len - 1 - state.computed)
 
     def _continue_prefill(self, step: Step, state: RequestState, n: int) -> None:
         rid, computed = state.request.rid, state.computed

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import ANY_GPU, MS, engine, request, serve
-from test_skipping import EXAMPLES, TIMERS, GrowingTimer, contents, engines
+from test_skipping import (
+    EXAMPLES,
+    TIMERS,
+    GrowingTimer,
+    check_fast_lane,
+    contents,
+    engines,
+)
 
 from servesim.content import Inherited
 from servesim.engine.front_end import NO_FRONT_END, FrontEnd
@@ -97,6 +104,7 @@ def in_both_ways(load, start, timer, **options):
     assert skipped.steps == stepped.steps
     assert skipped.totals == stepped.totals
     assert skipped == stepped
+    check_fast_lane(skipped, serve(requests, start(False), timer, release=release, **options))
     return skipped
 
 

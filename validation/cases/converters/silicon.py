@@ -13,12 +13,14 @@ and the former was not there when host times were calibrated.
 The other origin's runs that wait for memory tell their limits (`TUNED_SHARE`; how they were found
 and how far they hold is in validation/cases/README.md):
 
-* vLLM: a step takes as many tokens as one prompt has, and 1,024 at least. With 128 or 64 users on
-  two H100s, a larger budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is
-  missing are the prompts computed anew after preemptions, as often as they happen where a prompt is
-  admitted by its first chunk, on memory that does not hold the rest of it, and with nothing of it
-  in a prefix cache. With fewer users the same budget makes users who end together wait one step
-  more for one another, which is the TTFT that was measured.
+* vLLM: a step takes one prompt of nominal length and one token per user. Prompts are 16 tokens
+  longer (a chat template's; taken off the budget here, as lengths are nominal), so a step in which
+  all other users decode does not take all of one. With 128 or 64 users on two H100s, a larger
+  budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is missing are the
+  prompts computed anew after preemptions, as often as they happen where a prompt is admitted by its
+  first chunk, on memory that does not hold the rest of it, and with nothing of it in a prefix
+  cache. With fewer users the same budget makes users who end together wait one step more for one
+  another, which is the TTFT that was measured.
 * The share of the memory: 0.85 for vLLM; 0.7925 for SGLang, which a flag of 0.8 would give, as
   that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to
   0.87, hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
@@ -62,7 +64,7 @@ RELEASED = {
         ("2025-12-03", "0.12"),
     )
 }
-LEAST_STEP_TOKENS = 1024  # `max_num_seqs` of a data-centre GPU, below which vLLM takes no budget
+BEYOND_NOMINAL = 16  # tokens, about what a chat template adds to a prompt; tuned
 LEAST_SHARE = 0.8  # of a nominal length, InferenceMAX
 DOUBTFUL_SHARE = 0.6  # of the peak FLOPS, by the linear layers alone
 IMPLIES = "implies more of the GPU's peak FLOPS than kernels reach"
@@ -118,13 +120,13 @@ def _case(row: Row, path: Path) -> Case:
             "tpot_ms": {"unspecified": row.positive("silicon_tpot_ms")},
         },
         counted_from="sent" if row.text("origin") == INFERENCEMAX or engine == "vllm" else "queued",
-        limits=_limits(row, engine, isl),
+        limits=_limits(row, engine, isl, users),
         not_covered=found.not_covered,
         notes=tuple(_notes(row, found, dtype, users, version)),
     )
 
 
-def _limits(row: Row, engine: str, isl: int) -> Limits:
+def _limits(row: Row, engine: str, isl: int, users: int) -> Limits:
     """What is not recorded and decides who waits: memory, tokens per step, prefix cache."""
     if engine not in TUNED_SHARE:
         return Limits()
@@ -132,7 +134,7 @@ def _limits(row: Row, engine: str, isl: int) -> Limits:
         return Limits(enable_prefix_caching=False)
     limits = Limits(gpu_memory_utilization=TUNED_SHARE[engine])
     if engine == "vllm":
-        tokens = max(isl, LEAST_STEP_TOKENS)
+        tokens = max(isl - BEYOND_NOMINAL, 1) + users
         limits = replace(limits, max_num_batched_tokens=tokens, enable_prefix_caching=False)
     return limits
 
@@ -185,7 +187,8 @@ def _limit_notes(row: Row) -> Iterator[str]:
         share = TUNED_SHARE[engine]
         yield f"the share of the memory is not recorded: {share:g} taken, as other runs tell"
     if engine == "vllm":
-        yield "max_num_batched_tokens is not recorded: one prompt taken, and no prefix cache"
+        yield "max_num_batched_tokens is not recorded: a prompt and a token per user taken"
+        yield "whether there is a prefix cache is not recorded: none taken"
 
 
 def _share_of_peak(row: Row, found: Place, dtype: str, users: int) -> float | None:

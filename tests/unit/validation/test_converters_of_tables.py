@@ -38,15 +38,15 @@ class TestSilicon:
             (
                 {"backend": "vllm", "isl": "4096"},
                 Limits(
-                    max_num_batched_tokens=4096,
+                    max_num_batched_tokens=4096 - 16 + 16,  # users
                     gpu_memory_utilization=0.85,
                     enable_prefix_caching=False,
                 ),
             ),
             (
-                {"backend": "vllm", "isl": "100"},
+                {"backend": "vllm", "isl": "8", "concurrency": "64"},
                 Limits(
-                    max_num_batched_tokens=1024,
+                    max_num_batched_tokens=1 + 64,
                     gpu_memory_utilization=0.85,
                     enable_prefix_caching=False,
                 ),

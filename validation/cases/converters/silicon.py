@@ -108,7 +108,7 @@ def _case(row: Row, path: Path) -> Case:
 def _limits(row: Row, engine: str, isl: int, users: int) -> Limits:
     if engine == "trtllm":
         return silicon_trtllm.limits(isl, users)
-    return silicon_limits.limits(engine, _inferencemax(row), isl)
+    return silicon_limits.limits(engine, _inferencemax(row), isl, users)
 
 
 def _counted_from(row: Row, engine: str) -> str:

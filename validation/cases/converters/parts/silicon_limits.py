@@ -8,12 +8,14 @@ and the former was not there when host times were calibrated.
 The other origin's runs that wait for memory tell their limits (`TUNED_SHARE`; how they were found
 and how far they hold is in validation/cases/README.md):
 
-* vLLM: a step takes as many tokens as one prompt has, and 1,024 at least. With 128 or 64 users on
-  two H100s, a larger budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is
-  missing are the prompts computed anew after preemptions, as often as they happen where a prompt is
-  admitted by its first chunk, on memory that does not hold the rest of it, and with nothing of it
-  in a prefix cache. With fewer users the same budget makes users who end together wait one step
-  more for one another, which is the TTFT that was measured.
+* vLLM: a step takes one prompt of nominal length and one token per user. Prompts are 16 tokens
+  longer (a chat template's; taken off the budget here, as lengths are nominal), so a step in which
+  all other users decode does not take all of one. With 128 or 64 users on two H100s, a larger
+  budget leaves TPOT 16 % short at 4,096 × 1,024 and 7 % at 4,096 × 512: what is missing are the
+  prompts computed anew after preemptions, as often as they happen where a prompt is admitted by its
+  first chunk, on memory that does not hold the rest of it, and with nothing of it in a prefix
+  cache. With fewer users the same budget makes users who end together wait one step more for one
+  another, which is the TTFT that was measured.
 * The share of the memory: 0.85 for vLLM; 0.7925 for SGLang, which a flag of 0.8 would give, as
   that is a share of what is free before loading. The defaults of the releases, 0.9 and 0.84 to
   0.87, hold 4.0 GiB per H100 more than vLLM's runs had, and 3 to 6 GiB more than SGLang's.
@@ -38,17 +40,18 @@ from validation.cases.case import Limits
 
 # share of the GPU's memory, of the origin that is not InferenceMAX; tuned, one number per engine
 TUNED_SHARE = {"vllm": 0.85, "sglang": 0.7925}
-LEAST_STEP_TOKENS = 1024  # `max_num_seqs` of a data-centre GPU, below which vLLM takes no budget
+BEYOND_NOMINAL = 16  # tokens, about what a chat template adds to a prompt; tuned
 ROUND_LENGTH = 1000  # tokens: prompts of SGLang's planned campaign are multiples
 
 
-def limits(engine: str, inferencemax: bool, isl: int) -> Limits:
+def limits(engine: str, inferencemax: bool, isl: int, users: int) -> Limits:
     """What is not recorded and decides who waits: memory, tokens per step, kind of batches.
 
     Args:
         engine: as the source names it.
         inferencemax: whether the row is InferenceMAX's.
         isl: tokens of a prompt.
+        users: of the closed loop.
     """
     if engine not in TUNED_SHARE:
         return Limits()
@@ -56,7 +59,7 @@ def limits(engine: str, inferencemax: bool, isl: int) -> Limits:
         return Limits(enable_prefix_caching=False)
     found = Limits(gpu_memory_utilization=TUNED_SHARE[engine])
     if engine == "vllm":
-        tokens = max(isl, LEAST_STEP_TOKENS)
+        tokens = max(isl - BEYOND_NOMINAL, 1) + users
         return replace(found, max_num_batched_tokens=tokens, enable_prefix_caching=False)
     return replace(found, enable_mixed_chunk=True) if isl % ROUND_LENGTH == 0 else found
 
@@ -72,6 +75,7 @@ def notes(engine: str, inferencemax: bool, isl: int) -> Iterator[str]:
         share = TUNED_SHARE[engine]
         yield f"the share of the memory is not recorded: {share:g} taken, as other runs tell"
     if engine == "vllm":
-        yield "max_num_batched_tokens is not recorded: one prompt taken, and no prefix cache"
+        yield "max_num_batched_tokens is not recorded: a prompt and a token per user taken"
+        yield "whether there is a prefix cache is not recorded: none taken"
     if engine == "sglang" and isl % ROUND_LENGTH == 0:
         yield "enable_mixed_chunk is not recorded: taken, as users do not wait for each other"

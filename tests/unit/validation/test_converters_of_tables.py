@@ -326,3 +326,11 @@ def test_argonnes_rows_are_static_batches(tmp_path):
     assert "llama.cpp" in engine.not_covered
     assert "Intel PVC" in gpu.not_covered
     assert "two GPUs" in card.not_covered
+
+
+def test_a_batch_that_takes_as_long_as_twice_its_tokens_is_doubtful(tmp_path):
+    longer = ARGONNE | {"Input Output Length": 256, "Latency": 3.0}
+    other = ARGONNE | {"Batch Size": 32, "Latency": 2.9}
+    path = csv_file(tmp_path / "a.csv", ARGONNE, longer, other)
+    notes = [case.notes[1:] for case in cases_of("argonne", path)]
+    assert notes == [("doubtful: 128 tokens took 2.5 s, 256 3 s",), (), ()]

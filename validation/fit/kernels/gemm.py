@@ -54,8 +54,8 @@ class Products:
         On another GPU than was measured, what a product takes beyond the ideal is the same.
         """
         shapes = np.array([[n, k]], dtype=float)
-        us = self._us_from(self._from_all, shapes)
-        return np.asarray(us + self._ideal_us(shapes, gpu) - self._ideal_us(shapes, self._gpu))[0]
+        slower = self._ideal_us(shapes, gpu) - self._ideal_us(shapes, self._gpu)
+        return np.asarray((self._us_from(self._from_all, shapes) + slower)[0])
 
     def us_without(self, left_out: Mask) -> Array:
         """Times of the shapes that are `left_out`, from those that are not."""

@@ -193,7 +193,7 @@ def test_the_book_is_written_into_the_costs(tmp_path, capsys):
 
 def test_the_costs_hold_what_the_book_says():
     of_vllm, of_sglang = "vllm_h100_sxm_llama3.1_8b_tp1_bf16", "sglang_h100_sxm_qwen3_32b_tp4_bf16"
-    names = (of_vllm, of_sglang, "trtllm_h100_sxm_qwen3_32b_tp4_fp8")
+    names = (of_vllm, of_sglang, "trtllm_h100_sxm_qwen3_32b_tp4_fp8_kv_fp8")
     for name in names:
         text = (conf_dir() / "cost" / "kernels" / f"{name}.yaml").read_text()
         assert yaml.safe_load(apply.applied(text, book.BOOK)) == yaml.safe_load(text)

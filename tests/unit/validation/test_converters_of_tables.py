@@ -147,6 +147,12 @@ class TestSilicon:
             assert case.limits == Limits(max_num_batched_tokens=2 * 1024 + 16)
             assert silicon_trtllm.NOTE in case.notes
 
+    def test_tensorrt_llm_keeps_an_fp8_cache_beside_fp8_weights(self, tmp_path):
+        row = SILICON | {"backend": "trtllm"}
+        rows = [row, row | {"precision": "fp8"}, SILICON | {"precision": "fp8"}]
+        cases = cases_of("silicon", csv_file(tmp_path / "s.csv", *rows))
+        assert [case.kv_dtype for case in cases] == ["bf16", "fp8", "bf16"]
+
     def test_runs_whose_first_token_comes_with_the_20th_are_doubtful(self, tmp_path):
         row = INFERENCEMAX | {"backend": "trtllm", "osl": "1024", "tp_size": "4"}
         rows = [

@@ -87,7 +87,7 @@ def _case(row: Row, path: Path) -> Case:
         tp=tp,
         pp=row.whole_or_none("pp_size") or 1,
         dtype=dtype,
-        kv_dtype="fp8" if _by_nvidia(row, published) and dtype != "bf16" else "bf16",
+        kv_dtype=_kv_dtype(row, published, dtype),
         workload=ClosedLoop(
             concurrency=users,
             num_requests=REQUESTS_PER_USER * users,
@@ -130,6 +130,12 @@ def _dtype(row: Row, published: str) -> str:
     """The precision, else the format of the matrix products, else what the name says."""
     mode = row.text_or_none("precision") or row.text_or_none("gemm_quant_mode")
     return dtype_of(published, mode.removesuffix("_block") if mode else None)
+
+
+def _kv_dtype(row: Row, published: str, dtype: str) -> str:
+    """Of the KV cache: fp8 with NVIDIA's quantised checkpoints, and with its engine."""
+    narrow = _by_nvidia(row, published) or row.text("backend") == "trtllm"
+    return "fp8" if narrow and dtype != "bf16" else "bf16"
 
 
 def _by_nvidia(row: Row, published: str) -> bool:

@@ -8,6 +8,10 @@ one, 39 % with three, 51 % with the default of 8,192, 19 % with a prompt and 1,5
 InferenceMAX's rows do not tell it from 8,192 or 16,384, but a prompt of 8,192 would not fit into
 8,192 beside one decode. Prompts are not cut, as by default.
 
+With weights in fp8, the KV cache is in fp8: 128 users of 2,048 + 128 tokens and 64 of 4,096 + 256,
+278,000 tokens each, did not queue on one H100 (Qwen3-32B), whose memory holds 174,000 in bf16 and
+348,000 in fp8.
+
 InferenceMAX's runs of 1,024 × 1,024 on less than 8 ranks tell of a first token that is delivered
 with the 20th (`stream_interval`): where prompt, users, GPU and ranks are those of a run of 1,024 ×
 8,192, TTFT is 13 to 19 times TPOT longer, 16 to 19 times below 64 users. These rows are doubtful.

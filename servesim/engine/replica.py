@@ -9,6 +9,9 @@ next comes before anything else in the whole simulation, nobody can tell whether
 its own, and it goes without: events cost more than most decisions. For the same reason it is
 driven by event callbacks and not by a SimPy process, and lets an event lapse that it no longer
 waits for: interrupting a process costs ten times as much.
+
+Where the scheduler has a fast lane, and neither steps are kept nor anybody is asked at the door,
+the replica lets it drive, and decides with it only what that leaves.
 """
 
 from simpy import Environment, Event
@@ -129,7 +132,10 @@ class Replica:
             self._wait(due)
 
     def _drive(self, fast_lane: FastLane, now: int, until: int) -> int:
-        """Let the scheduler go on alone; when it stopped."""
+        """Let the scheduler go on alone; when it stopped.
+
+        Then the next decision is due, or a step is under way that ends too late for it.
+        """
         if self._observer is None:
             most = _NO_LIMIT
         else:

@@ -1,43 +1,24 @@
 """The same scheduler on a fast lane, where it goes on alone from one decision to the next."""
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from operator import attrgetter
+from heapq import heappush
 
 from servesim.cost.durations import Durations, Progression
-from servesim.records import Decodes, Request, StepPlan, Work, new_tuple
-from servesim.scheduler.decoding import NO_END
-from servesim.scheduler.fast_lane import Journal, Stretch, Surroundings, Track, pack_row
+from servesim.records import Decodes, StepPlan, Work, new_tuple
+from servesim.scheduler.fast_lane import Stretch, Surroundings, Track, pack_row
 from servesim.scheduler.state import RequestState
+from servesim.scheduler.vllm_v1_lane_parts import LanePartsVllmV1Scheduler
 from servesim.scheduler.vllm_v1_running import Step
-from servesim.scheduler.vllm_v1_short import ShortVllmV1Scheduler
-from servesim.units import ps_to_seconds
 
-_base = attrgetter("base")
 _REST_OF_A_PLAN = StepPlan(())[5:]  # the fields after `decodes`
 
 
-class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
+class FastLaneVllmV1Scheduler(LanePartsVllmV1Scheduler):
     """Decides as `GroupedVllmV1Scheduler` does, whether it is asked or drives itself."""
 
     def has_fast_lane(self) -> bool:
         """Not where the queue changes by itself, nor where look-ups count at every step."""
         return not (self._waiting.changes_with_time or self._passes_over or self._counts_look_ups)
-
-    def add(self, request: Request, predicted_tokens: float = 0.0) -> bool:
-        """Put a request into the waiting queue; False if a run of steady steps may go on."""
-        waiting = self._waiting
-        before = waiting.entries[0][-1] if waiting.entries else None
-        rid = request.rid
-        self._states[rid] = state = RequestState(
-            request, self._kv.table(rid, request.content), self._num_added, predicted_tokens
-        )
-        self._num_added += 1
-        waiting.push(state, ps_to_seconds(request.arrival_ps))
-        if before is not None and waiting.head() is before and not waiting.changes_with_time:
-            return False  # behind a head that has been refused, or that the next plan looks at
-        self._refused = None
-        return self._group.size + len(self._running) < self._max_seqs
 
     def drive(self, now_ps: int, until_ps: int, most: int, around: Surroundings) -> Stretch:
         """Decide, serve and record from a decision that is due now; see `FastLane`.
@@ -53,12 +34,12 @@ class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
         """
         arrivals, timer, journal = around
         decode_run, step_time, take = timer.decode_run, timer.step_time, arrivals.take
-        live, done, rows, blocks_log = journal.live, journal.done, journal.rows, journal.taken
-        group, pool, kv, states = self._group, self._counted, self._kv, self._states
+        live, rows, blocks_log = journal.live, journal.rows, journal.taken
+        group, pool = self._group, self._counted
         entries, running = self._waiting.entries, self._running
         due, ends, members = group.due, group.ends, group.members
         max_tokens, max_seqs, max_model_len = self._max_tokens, self._max_seqs, self._max_model_len
-        block_size, caching, usable = self._block_size, self._caching, pool.num_usable
+        block_size, usable = self._block_size, pool.num_usable
         size, taken, context = group.size, group.steps, group.context
         longest, first_end = group.longest_base, group.first_end
         decisions = num_steps = num_skipped = 0
@@ -140,36 +121,7 @@ class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
 
             # `end_run`, or `update` of the group
             if first_end <= taken:
-                self._refused = None
-                if group.num_sharers:
-                    finished += self._end_decodes(journal, now)
-                else:
-                    while ends and ends[0][0] <= taken:
-                        state = heappop(ends)[2]
-                        request, table, base = state.request, state.table, state.base
-                        rid, computed = request.rid, base + taken
-                        finished.append(rid)
-                        del members[rid], states[rid]
-                        due[-base % block_size] -= 1
-                        group.context -= computed
-                        group.size = size = size - 1
-                        if not size:
-                            group.newest = -1
-                        elif base == longest:
-                            group.longest_base = longest = max(map(_base, members.values()))
-                        blocks = -(-computed // block_size)
-                        full = computed // block_size if caching else 0
-                        if table.num_shareable:
-                            table.num_blocks, table.num_registered = blocks, full
-                            kv.release(table)
-                        else:
-                            pool.take_back_own(full, blocks - full)
-                        track = live.pop(rid)
-                        track.tokens = computed + 1 - request.prompt_tokens
-                        track.last_ps = now
-                        track.status = "finished"
-                        done.append(track)
-                    group.first_end = ends[0][0] if ends else NO_END
+                finished += self._end_decodes(journal, now)
                 size, context = group.size, group.context
                 longest, first_end = group.longest_base, group.first_end
 
@@ -251,7 +203,7 @@ class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
                     break
                 continue
 
-            # `schedule`: the group, requests in mid-prefill
+            # `schedule`: the group, requests in mid-prefill, those that wait
             blocks = due[taken % block_size] if size else 0
             if blocks > pool.num_free:
                 break
@@ -275,60 +227,8 @@ class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
             if chunks:
                 budget -= self._prefill(chunks, journal, work, sampling)
 
-            # `_schedule_waiting` and `_admit`
-            while entries and budget > 0 and size + len(running) < max_seqs:
-                state = entries[0][-1]
-                table, n = state.table, state.known
-                known, cached = n, 0
-                if table.num_shareable or table.own_run or state.computed:
-                    need, _ = self._need(state, Step(budget, threshold), ran_some=True)
-                    n, cached = need.new_tokens, self._cached(need.hits) + need.uncovered_tokens
-                    if n > budget or not kv.admit(table, need):
-                        break
-                else:
-                    if 0 < threshold < n:
-                        n = threshold
-                    if n > budget:
-                        if not self._chunked:
-                            break
-                        n = budget
-                    room = pool.num_free
-                    if size or running:
-                        room -= self._spare_blocks
-                    blocks = -(-n // block_size)
-                    if blocks > room:
-                        break
-                    if n < known and self._full_sequence and -(-known // block_size) > room:
-                        break
-                    pool.num_free -= blocks
-                    pool.owed += blocks
-                    table.num_blocks = blocks
-                    if caching:
-                        table.num_registered = n // block_size
-                heappop(entries)
-                rid = state.request.rid
-                if state.resumes:
-                    self._count_query(state, cached)
-                else:
-                    track = live[rid]
-                    track.scheduled_ps = now
-                    track.cached = cached
-                    if caching:
-                        self._queries += known
-                        self._hits += cached
-                if cached < state.high_water:
-                    journal.recomputed(rid, min(n, state.high_water - cached))
-                self._num_admitted += 1
-                state.admission_order = self._num_admitted
-                state.running = True
-                running.append(state)
-                state.computed = cached + n
-                samples = state.computed >= known
-                state.mid_prefill = not samples
-                if samples:
-                    sampling.append(state)
-                work.append(new_tuple(Work, (rid, n, cached, 0, samples)))
-                budget -= n
+            if entries and budget > 0 and size + len(running) < max_seqs:
+                budget -= self._let_in(budget, threshold, journal, now, work, sampling)
             if not work:
                 if not size:
                     break
@@ -348,35 +248,3 @@ class FastLaneVllmV1Scheduler(ShortVllmV1Scheduler):
         if last_end_ps >= 0:
             journal.drove(num_steps, num_skipped, last_end_ps, streamed)
         return Stretch(now, decisions, None if plan is None else (plan, time))
-
-    def _prefill(
-        self,
-        chunks: Sequence[tuple[RequestState, int]],
-        journal: Journal,
-        work: list[Work],
-        sampling: list[RequestState],
-    ) -> int:
-        """Go on with prompts by so many tokens each; their sum. Adds to both lists."""
-        tokens = 0
-        for state, n in chunks:
-            rid, known, before = state.request.rid, state.known, state.computed
-            self._kv.extend(state.table, before + n, 0, known)
-            if before < state.high_water:
-                journal.recomputed(rid, min(n, state.high_water - before))
-            state.computed = before + n
-            samples = state.computed >= known
-            state.mid_prefill = not samples
-            if samples:
-                sampling.append(state)
-            work.append(new_tuple(Work, (rid, n, before, 0, samples)))
-            tokens += n
-        return tokens
-
-    def _end_decodes(self, journal: Journal, now: int) -> list[int]:
-        """End whom the group's last step ended; their numbers."""
-        ended = self._group.pop_ended()
-        for state in ended:
-            self._end(state)
-            request = state.request
-            journal.decoded(request.rid, state.known - request.prompt_tokens, now)
-        return [state.request.rid for state in ended]

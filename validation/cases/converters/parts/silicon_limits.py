@@ -26,9 +26,11 @@ and how far they hold is in validation/cases/README.md):
   that. It is what the first wave adds to the mean of ten waves, and five prompts' worth: users are
   apart. Decodes that ride in prefill batches put them apart, so `enable_mixed_chunk` is taken
   there; the source does not say it. Lengths of 0.8 to 1.0 do so as well, but then fit with five
-  waves only, and with a TPOT a fifth too long. Not explained: 1,000 × 100 with 160 users and tp 1,
-  which is in step (1,612 ms), and TTFT with 512 users, whom a front end serves 15,000 to 20,000
-  tokens per second at any tp (see `FrontEnd`: one that saturates is not modelled).
+  waves only, and with a TPOT a fifth too long. So taken, TTFT of the 9 rows with up to 128 users on
+  H200 is off by 12 % at the median (2026-11-30). Not explained: 1,000 × 100 with 160 users and tp
+  1, which is in step (1,612 ms), and rows with 240 users and more, whose TTFT is 1.3 to 14 times
+  the simulated one, the more so the faster the GPUs are: up to 20,000 tokens per second leave
+  through the front end, at any tp (see `FrontEnd`: one that saturates is not modelled).
 
 TensorRT-LLM's are in `silicon_trtllm`.
 """

@@ -52,10 +52,10 @@ class TestSilicon:
                 ),
             ),
             ({"backend": "sglang"}, Limits(gpu_memory_utilization=0.7925)),
-            ({"backend": "trtllm"}, Limits()),
+            ({"backend": "trtllm"}, Limits(max_num_batched_tokens=2 * 1024 + 16)),
             ({"backend": "vllm"} | INFERENCEMAX, Limits(enable_prefix_caching=False)),
             (INFERENCEMAX | {"backend": "sglang"}, Limits(enable_prefix_caching=False)),
-            (INFERENCEMAX | {"backend": "trtllm"}, Limits()),
+            (INFERENCEMAX | {"backend": "trtllm"}, Limits(max_num_batched_tokens=2 * 1024 + 16)),
         ],
     )
     def test_limits_that_are_not_recorded_go_by_origin_and_engine(self, tmp_path, row, limits):
@@ -116,14 +116,14 @@ class TestSilicon:
     ):
         row = SILICON | {"backend": "sglang", "backend_version": "0.5.6.post2", "isl": isl}
         (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
-        assert case.limits == Limits(enable_mixed_chunk=mixed)
+        assert case.limits == Limits(enable_mixed_chunk=mixed, gpu_memory_utilization=0.7925)
         assert any("enable_mixed_chunk" in note for note in case.notes) == bool(mixed)
         assert case.counted_from == "sent"
 
     def test_inferencemax_says_nothing_of_sglangs_batches(self, tmp_path):
         row = INFERENCEMAX | {"backend": "sglang", "isl": "8000"}
         (case,) = cases_of("silicon", csv_file(tmp_path / "s.csv", row))
-        assert case.limits == Limits()
+        assert case.limits == Limits(enable_prefix_caching=False)
 
     def test_an_engine_a_model_or_a_gpu_without_a_yaml_is_not_covered(self, tmp_path):
         rows = [

@@ -11,8 +11,8 @@ from servesim.policies.order.base import Order
 from servesim.policies.order.fcfs import Fcfs
 from servesim.records import Decodes, Request, RunRecord, StepPlan, StepTime
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_v1 import VllmV1
-from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
+from servesim.scheduler.vllm.v1 import VllmV1
+from servesim.scheduler.vllm.v1_scheduler import VllmV1Scheduler
 
 ANY_GPU = GPU("any", 80.0, 1.0, {"bf16": 1.0}, 1.0)
 MS = 10**9  # picoseconds

@@ -17,7 +17,7 @@ from servesim.scheduler.base import CacheSize, EngineSetup
 from servesim.scheduler.queued import QueuedEngine
 from servesim.scheduler.rejections import beyond_context
 from servesim.scheduler.state import RequestState
-from servesim.scheduler.vllm_defaults import server_defaults
+from servesim.scheduler.vllm.defaults import server_defaults
 from servesim.units import ps_to_seconds
 
 RESERVATIONS = ("max_model_len", "max_tokens", "pow2", "oracle")

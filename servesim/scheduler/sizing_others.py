@@ -2,8 +2,8 @@
 
 from servesim.kv.groups import CacheRules
 from servesim.kv.profile_run import non_torch_bytes
-from servesim.scheduler.hf import HFContinuousBatching
-from servesim.scheduler.sglang import SGLang
+from servesim.scheduler.hf.profile import HFContinuousBatching
+from servesim.scheduler.sglang.profile import SGLang
 from servesim.scheduler.sizing import Ask, EngineMemory
 from servesim.units import gib_to_bytes
 

@@ -3,17 +3,17 @@
 from functools import singledispatch
 from typing import Any
 
-from servesim.scheduler.hf import HFContinuousBatching
+from servesim.scheduler.hf.profile import HFContinuousBatching
 from servesim.scheduler.sarathi import Sarathi
-from servesim.scheduler.sglang import SGLang
+from servesim.scheduler.sglang.profile import SGLang
 from servesim.scheduler.sizing import Ask, EngineMemory
 from servesim.scheduler.sizing_others import sglang_memory, transformers_memory
-from servesim.scheduler.sizing_trtllm import trtllm_memory
-from servesim.scheduler.sizing_vllm import v0_memory, vllm_v0_memory, vllm_v1_memory
-from servesim.scheduler.trtllm import TensorRTLLM
-from servesim.scheduler.vllm_defaults import server_defaults
-from servesim.scheduler.vllm_v0 import VllmV0
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.trtllm.profile import TensorRTLLM
+from servesim.scheduler.trtllm.sizing import trtllm_memory
+from servesim.scheduler.vllm.defaults import server_defaults
+from servesim.scheduler.vllm.sizing import v0_memory, vllm_v0_memory, vllm_v1_memory
+from servesim.scheduler.vllm.v0 import VllmV0
+from servesim.scheduler.vllm.v1 import VllmV1
 
 
 @singledispatch

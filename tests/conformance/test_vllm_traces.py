@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from servesim.scheduler.vllm_releases import profile_of
-from servesim.scheduler.vllm_switches import Switches
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.vllm.releases import profile_of
+from servesim.scheduler.vllm.switches import Switches
+from servesim.scheduler.vllm.v1 import VllmV1
 from validation.conformance import coverage
 from validation.conformance.replay import replay
 from validation.conformance.trace import read_traces

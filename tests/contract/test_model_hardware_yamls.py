@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from servesim.deployment import Deployment
 from servesim.hardware.gpu import GPU
 from servesim.model.spec import DTYPE_BYTES, ModelSpec
-from servesim.scheduler.vllm_defaults import server_defaults
+from servesim.scheduler.vllm.defaults import server_defaults
 from servesim.units import gib
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -15,8 +15,8 @@ from servesim.hardware.gpu import GPU
 from servesim.policies.order.fcfs import Fcfs
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.hf import HFContinuousBatching
-from servesim.scheduler.hf_scheduler import HFScheduler
+from servesim.scheduler.hf.profile import HFContinuousBatching
+from servesim.scheduler.hf.scheduler import HFScheduler
 from validation.conformance.hf_report import Result, Tally, report
 from validation.conformance.hf_trace import Config, Row, Trace, read
 

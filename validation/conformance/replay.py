@@ -18,9 +18,9 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.records import Request, StepOutcome, StepPlan, Work
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_releases import profile_of
-from servesim.scheduler.vllm_v1 import VllmV1
-from servesim.scheduler.vllm_v1_scheduler import VllmV1Scheduler
+from servesim.scheduler.vllm.releases import profile_of
+from servesim.scheduler.vllm.v1 import VllmV1
+from servesim.scheduler.vllm.v1_scheduler import VllmV1Scheduler
 from validation.conformance.trace import EOS_TOKEN, Trace
 
 COMPARED = (

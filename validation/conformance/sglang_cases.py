@@ -2,7 +2,7 @@
 
 import random
 
-from servesim.scheduler.sglang_queue import POLICIES
+from servesim.scheduler.sglang.queue import POLICIES
 from validation.conformance.sglang_trace import EOS_TOKEN, Case, Config, ScriptedRequest
 
 _EVICTION = ("lru", "lru", "lru", "lfu", "fifo", "filo", "slru")

@@ -15,8 +15,8 @@ from servesim.hardware.gpu import GPU
 from servesim.policies.order.fcfs import Fcfs
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.sglang import SGLang
-from servesim.scheduler.sglang_scheduler import SGLangScheduler
+from servesim.scheduler.sglang.profile import SGLang
+from servesim.scheduler.sglang.scheduler import SGLangScheduler
 from validation.conformance.sglang_trace import (
     Case,
     Config,

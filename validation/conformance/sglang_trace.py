@@ -16,7 +16,7 @@ EOS_TOKEN = 7
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Engine settings; names as in `servesim.scheduler.sglang.SGLang` where it has them.
+    """Engine settings; names as in `servesim.scheduler.sglang.profile.SGLang` where it has them.
 
     Attributes:
         tokens: slots of the KV pool.

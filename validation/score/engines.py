@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servesim.errors import SettingError, UnknownChoiceError
-from servesim.scheduler.vllm_releases import NEWEST, profile_of
+from servesim.scheduler.vllm.releases import NEWEST, profile_of
 
 Release = tuple[int, int]
 

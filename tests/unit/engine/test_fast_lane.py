@@ -15,7 +15,7 @@ from servesim.policies.order.priority import Priority
 from servesim.policies.order.shortest_prompt import ShortestPrompt
 from servesim.scheduler.decoding import DecodeGroup
 from servesim.scheduler.fast_lane import fast_lane_of
-from servesim.scheduler.vllm_v1_fast_lane import FastLaneVllmV1Scheduler
+from servesim.scheduler.vllm.v1_fast_lane import FastLaneVllmV1Scheduler
 
 WAKING_UP = 1  # for the first request, which the replica does
 

@@ -13,7 +13,7 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.policies.order.shortest_prompt import ShortestPrompt
 from servesim.records import StepTime
-from servesim.scheduler.vllm_releases import RELEASES
+from servesim.scheduler.vllm.releases import RELEASES
 
 # a full proof takes more: SERVESIM_EXAMPLES=20000 pytest tests/unit/engine/test_skipping.py
 EXAMPLES = int(os.environ.get("SERVESIM_EXAMPLES", "300"))

@@ -19,14 +19,14 @@ from servesim.policies.admission.queue_limit import QueueLimit
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.hf import HFContinuousBatching
+from servesim.scheduler.hf.profile import HFContinuousBatching
 from servesim.scheduler.orca import Orca
 from servesim.scheduler.sarathi import Sarathi
-from servesim.scheduler.sglang import SGLang
+from servesim.scheduler.sglang.profile import SGLang
 from servesim.scheduler.static import Static
-from servesim.scheduler.trtllm import TensorRTLLM
-from servesim.scheduler.vllm_v0 import VllmV0
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.trtllm.profile import TensorRTLLM
+from servesim.scheduler.vllm.v0 import VllmV0
+from servesim.scheduler.vllm.v1 import VllmV1
 from servesim.workload.release import Turns, Users
 
 FRONT_ENDS = (

@@ -14,7 +14,7 @@ from servesim.policies.victim.least_urgent import LeastUrgent
 from servesim.policies.victim.most_blocks import MostBlocks
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_v0 import VllmV0
+from servesim.scheduler.vllm.v0 import VllmV0
 
 ORDERS = (Fcfs(), Priority(), ShortestPrompt(), ShortestPrompt(patience_s=0.05))
 VICTIMS = (None, None, LastAdmitted(), MostBlocks(), FewestGenerated(), LeastUrgent())

@@ -8,8 +8,8 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.victim.base import Victim
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.sglang import SGLang
-from servesim.scheduler.sglang_scheduler import SGLangScheduler
+from servesim.scheduler.sglang.profile import SGLang
+from servesim.scheduler.sglang.scheduler import SGLangScheduler
 
 
 def sglang(

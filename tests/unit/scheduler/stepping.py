@@ -10,7 +10,7 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.victim.base import Victim
 from servesim.records import Request, StepOutcome, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.vllm.v1 import VllmV1
 from servesim.units import PS_PER_S
 
 ANY_GPU = GPU("any", 80.0, 1.0, {}, 1.0)

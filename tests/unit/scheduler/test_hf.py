@@ -15,7 +15,7 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.shortest_prompt import ShortestPrompt
 from servesim.records import PrefixStats
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.hf import HFContinuousBatching
+from servesim.scheduler.hf.profile import HFContinuousBatching
 
 EXAMPLES = int(os.environ.get("SERVESIM_EXAMPLES", "300"))
 ANY_GPU = GPU("any", 80.0, 1.0, {}, 1.0)

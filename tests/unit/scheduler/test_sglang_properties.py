@@ -11,7 +11,7 @@ from sglang_stepping import check_slots, contents, finished_all, sglang
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.policies.order.shortest_prompt import ShortestPrompt
-from servesim.scheduler.sglang_queue import POLICIES
+from servesim.scheduler.sglang.queue import POLICIES
 
 # a full proof takes more: SERVESIM_EXAMPLES=2000 pytest tests/unit/scheduler/test_sglang_*.py
 EXAMPLES = int(os.environ.get("SERVESIM_EXAMPLES", "60"))

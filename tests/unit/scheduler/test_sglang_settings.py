@@ -9,7 +9,7 @@ from servesim.hardware.gpu import GPU
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.sglang import SGLang
+from servesim.scheduler.sglang.profile import SGLang
 
 
 def setup(gib=80.0, tokens=400_000, max_len=8192, order=None, caching=True):

@@ -10,16 +10,16 @@ from servesim.deployment import Deployment
 from servesim.hardware.gpu import GPU
 from servesim.kv.profile_run import activation_bytes
 from servesim.model.spec import ModelSpec
-from servesim.scheduler.hf import HFContinuousBatching
+from servesim.scheduler.hf.profile import HFContinuousBatching
 from servesim.scheduler.orca import Orca
 from servesim.scheduler.sarathi import Sarathi
-from servesim.scheduler.sglang import SGLang
+from servesim.scheduler.sglang.profile import SGLang
 from servesim.scheduler.sizing import Ask
 from servesim.scheduler.sizing_rules import engine_memory
-from servesim.scheduler.sizing_vllm import captured_sizes
-from servesim.scheduler.trtllm import TensorRTLLM
-from servesim.scheduler.vllm_v0 import VllmV0
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.trtllm.profile import TensorRTLLM
+from servesim.scheduler.vllm.sizing import captured_sizes
+from servesim.scheduler.vllm.v0 import VllmV0
+from servesim.scheduler.vllm.v1 import VllmV1
 
 CONF = Path(__file__).parents[3] / "conf"
 PROFILES = sorted(path.stem for path in (CONF / "scheduler").glob("*.yaml"))

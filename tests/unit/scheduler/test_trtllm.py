@@ -11,7 +11,7 @@ from servesim.errors import SettingError
 from servesim.policies.order.priority import Priority
 from servesim.records import PrefixStats, Request
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.trtllm import TensorRTLLM
+from servesim.scheduler.trtllm.profile import TensorRTLLM
 
 SMALL = TensorRTLLM(max_batch_size=3, max_num_tokens=12, tokens_per_block=4)
 CHUNKED = TensorRTLLM(3, 12, enable_chunked_prefill=True, tokens_per_block=4)

@@ -8,7 +8,7 @@ from test_reserving_properties import MAX_LEN, ORDERS, GrowingTimer, loads, many
 from servesim.content import SharedPrefix
 from servesim.policies.admission.queue_limit import QueueLimit
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.trtllm import TensorRTLLM
+from servesim.scheduler.trtllm.profile import TensorRTLLM
 
 
 @st.composite

@@ -15,7 +15,7 @@ from servesim.policies.order.shortest_prompt import ShortestPrompt
 from servesim.policies.order.sjf_predicted import SjfPredicted
 from servesim.records import Request, StepPlan
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.vllm.v1 import VllmV1
 from servesim.seeds import stream
 
 ORDERS = (Fcfs(), Priority(), ShortestPrompt(), ShortestPrompt(patience_s=1e-11), SjfPredicted())

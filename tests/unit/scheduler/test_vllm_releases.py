@@ -14,9 +14,9 @@ from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.records import PrefixStats
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_releases import NEWEST, RELEASES, profile_of
-from servesim.scheduler.vllm_switches import Switches
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.vllm.releases import NEWEST, RELEASES, profile_of
+from servesim.scheduler.vllm.switches import Switches
+from servesim.scheduler.vllm.v1 import VllmV1
 
 CONF = Path(__file__).parents[3] / "conf/scheduler"
 

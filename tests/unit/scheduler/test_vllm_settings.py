@@ -5,8 +5,8 @@ from servesim.hardware.gpu import GPU
 from servesim.policies.order.fcfs import Fcfs
 from servesim.records import Request
 from servesim.scheduler.base import CacheSize, EngineSetup
-from servesim.scheduler.vllm_defaults import server_defaults
-from servesim.scheduler.vllm_v1 import VllmV1
+from servesim.scheduler.vllm.defaults import server_defaults
+from servesim.scheduler.vllm.v1 import VllmV1
 
 
 def gpu(memory_gib, name="H100"):

@@ -10,7 +10,7 @@ from servesim.policies.victim.fewest_generated import FewestGenerated
 from servesim.policies.victim.last_admitted import LastAdmitted
 from servesim.policies.victim.least_urgent import LeastUrgent
 from servesim.policies.victim.most_blocks import MostBlocks
-from servesim.scheduler.vllm_v0 import VllmV0
+from servesim.scheduler.vllm.v0 import VllmV0
 
 
 def test_decodes_stall_while_a_prompt_runs():

@@ -17,7 +17,7 @@ from paged_stepping import GIB, setup
 from servesim.policies.order.fcfs import Fcfs
 from servesim.policies.order.priority import Priority
 from servesim.records import Request
-from servesim.scheduler.vllm_v0 import VllmV0
+from servesim.scheduler.vllm.v0 import VllmV0
 
 TRACES = json.loads(Path(__file__).with_name("vllm_v0_0.6.6.json").read_text())
 

@@ -1,0 +1,1 @@
+"""The schedulers of vLLM: V1 by release, V0."""

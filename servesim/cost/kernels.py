@@ -21,51 +21,37 @@ from itertools import pairwise
 from typing import Any
 
 from servesim import checks
-from servesim.cost import kernel_tables, measured_on, residuals
+from servesim.cost import kernel_tables
 from servesim.cost.fit_range import FitRange
 from servesim.cost.kernel_ranks import RankTimer
 from servesim.cost.kernel_timer import Host, KernelTimer
+from servesim.cost.measured_on import MeasuredOn, require
 from servesim.deployment import Deployment
 from servesim.errors import SettingError, nearest
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels(MeasuredOn):
     """Kernel tables that hold for one deployment.
 
-    Attributes:
-        fitted_on: model, gpu, tp, dtype, kv_dtype and engine that were measured.
-        source: repository, commit, licence, files, engine_version and fitted_at (a date); further
-            entries, such as where host times come from, are for people.
-        fit_range: smallest and largest measured value of each axis.
-        held_out_error: for "step", the median, p90 and worst of the absolute relative error on
-            held-out points; further entries are for people.
+    Attributes, beside those of `MeasuredOn`:
         tables: see servesim/cost/kernel_tables.py.
         graphs: `sizes`, the captured CUDA-graph token counts, increasing; empty for eager.
         host: see `Host` in servesim/cost/kernel_timer.py; what is left out is zero.
         all_reduce_share: what an all-reduce takes in the engine, as a share of what it takes alone
             in `tables`: it may overlap with other kernels, or be fused with them.
-        allow_mismatch: bind to a deployment that differs from `fitted_on` all the same.
-        residuals: see servesim/cost/residuals.py, or None.
     """
 
-    fitted_on: Mapping[str, Any]
-    source: Mapping[str, Any]
-    fit_range: Mapping[str, Any]
-    held_out_error: Mapping[str, Any]
+    KIND = "kernel tables of"
+
     tables: Mapping[str, Any]
     graphs: Mapping[str, Any]
     host: Mapping[str, Any]
-    allow_mismatch: bool = False
     all_reduce_share: float = 1.0
-    residuals: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        checks.flag("allow_mismatch", self.allow_mismatch)
+        MeasuredOn.__post_init__(self)  # slots rule out super() without arguments
         checks.not_negative("all_reduce_share", self.all_reduce_share)
-        measured_on.check(self.fitted_on, self.source, self.held_out_error)
-        FitRange(self.fit_range)
-        residuals.parse(self.residuals)
         kernel_tables.parse(self.tables)
         _sizes(self.graphs)
         _host(self.host)
@@ -78,8 +64,7 @@ class Kernels:
             SettingError: the model has routed experts and the tables have none, or vice versa; or
             the tables have no exchange of tokens among so many data-parallel ranks.
         """
-        if not self.allow_mismatch:
-            measured_on.refuse(self.mismatch(deployment))
+        self.refuse_others(deployment)
         tables = kernel_tables.parse(self.tables)
         routed = deployment.model.expected_active_experts(1) > 0
         if routed != (tables.moe is not None):
@@ -99,22 +84,9 @@ class Kernels:
         kind = KernelTimer if deployment.dp == 1 else RankTimer
         return kind(tables, _host(self.host), _sizes(self.graphs), ranges, deployment)
 
-    def mismatch(self, deployment: Deployment) -> str:
-        """What differs from `fitted_on`, in words."""
-        return measured_on.mismatch(self.fitted_on, deployment)
-
-    def describe(self) -> str:
-        """One line for the summary."""
-        told = measured_on.describe(self.fitted_on, self.source, self.held_out_error)
-        return f"kernel tables of {told}"
-
-    def axis_range(self, axis: str) -> tuple[float, float]:
-        """Smallest and largest measured value of `axis`, or UnknownChoiceError."""
-        return FitRange(self.fit_range).of(axis)
-
 
 def _sizes(graphs: Mapping[str, Any]) -> tuple[int, ...]:
-    measured_on.require("graphs", graphs, ("sizes",))
+    require("graphs", graphs, ("sizes",))
     for key in graphs:
         if key != "sizes":
             raise SettingError(f"graphs.{key}", graphs[key], f"is unknown{nearest(key, ['sizes'])}")

@@ -19,10 +19,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from servesim import checks
-from servesim.cost import measured_on, residuals
 from servesim.cost.batch import Batch, measured, only_decodes
 from servesim.cost.durations import Progression
 from servesim.cost.fit_range import FitRange
+from servesim.cost.measured_on import MeasuredOn, require
 from servesim.deployment import Deployment
 from servesim.errors import SettingError
 from servesim.records import Decodes, StepPlan, StepTime
@@ -66,35 +66,21 @@ class Terms:
             raise SettingError("coefficients.corner", self.corner, f"must be one of {CORNERS}")
 
 
-@dataclass(frozen=True, slots=True)
-class Regression:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression(MeasuredOn):
     """Step time from a few terms that hold for one deployment.
 
-    Attributes:
-        fitted_on: model, gpu, tp, dtype, kv_dtype and engine that were measured.
-        source: repository, commit, licence, files, engine_version and fitted_at (a date).
-        fit_range: smallest and largest measured value of each axis.
-        held_out_error: for "step", the median, p90 and worst of the absolute relative error on
-            held-out points; further entries are for people.
+    Attributes, beside those of `MeasuredOn`:
         coefficients: see `Terms`.
-        allow_mismatch: bind to a deployment that differs from `fitted_on` all the same.
-        residuals: see servesim/cost/residuals.py, or None.
     """
 
-    fitted_on: Mapping[str, Any]
-    source: Mapping[str, Any]
-    fit_range: Mapping[str, Any]
-    held_out_error: Mapping[str, Any]
+    KIND = "regression of whole steps of"
+
     coefficients: Mapping[str, Any]
-    allow_mismatch: bool = False
-    residuals: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        checks.flag("allow_mismatch", self.allow_mismatch)
-        measured_on.check(self.fitted_on, self.source, self.held_out_error)
-        FitRange(self.fit_range)
+        MeasuredOn.__post_init__(self)  # slots rule out super() without arguments
         _terms(self.coefficients)
-        residuals.parse(self.residuals)
 
     def bind(self, deployment: Deployment) -> "RegressionTimer":
         """The timer for `deployment`.
@@ -102,22 +88,8 @@ class Regression:
         Raises:
             CostMismatchError: it differs from what was measured and `allow_mismatch` is false.
         """
-        if not self.allow_mismatch:
-            measured_on.refuse(self.mismatch(deployment))
+        self.refuse_others(deployment)
         return RegressionTimer(_terms(self.coefficients), FitRange(self.fit_range))
-
-    def mismatch(self, deployment: Deployment) -> str:
-        """What differs from `fitted_on`, in words."""
-        return measured_on.mismatch(self.fitted_on, deployment)
-
-    def describe(self) -> str:
-        """One line for the summary."""
-        told = measured_on.describe(self.fitted_on, self.source, self.held_out_error)
-        return f"regression of whole steps of {told}"
-
-    def axis_range(self, axis: str) -> tuple[float, float]:
-        """Smallest and largest fitted value of `axis`, or UnknownChoiceError."""
-        return FitRange(self.fit_range).of(axis)
 
 
 class RegressionTimer:
@@ -166,7 +138,7 @@ def rounded_max(a: float, b: float, corner: int) -> float:
 
 def _terms(tree: object) -> Terms:
     names = tuple(field.name for field in fields(Terms))
-    measured_on.require("coefficients", tree, names)
+    require("coefficients", tree, names)
     given = dict(tree) if isinstance(tree, Mapping) else {}
     for key in given:
         if key not in names:

@@ -15,7 +15,6 @@ from servesim.records import (
     StepOutcome,
     StepPlan,
     StepRecord,
-    StepTime,
     StepTotals,
 )
 from servesim.scheduler.fast_lane import Track
@@ -89,15 +88,11 @@ class Recorder:
             live[rid].preemptions += 1
         for rid, cached_tokens, resumed in plan.admitted:
             if not resumed:
-                self.admitted(rid, cached_tokens, start_ps)
+                track = live[rid]
+                track.scheduled_ps = start_ps
+                track.cached = cached_tokens
         for rid, tokens in plan.recomputed:
             self.recomputed(rid, tokens)
-
-    def admitted(self, rid: int, cached_tokens: int, start_ps: int) -> None:
-        """A new request left the queue with the step that starts now."""
-        track = self.live[rid]
-        track.scheduled_ps = start_ps
-        track.cached = cached_tokens
 
     def recomputed(self, rid: int, tokens: int) -> None:
         """So many tokens are computed again after a preemption."""
@@ -122,33 +117,23 @@ class Recorder:
 
     def stepped(self, step: Step, outcome: StepOutcome, now_ps: int) -> None:
         """A step has ended: tokens stream, requests finish."""
-        plan = step.plan
+        plan, (duration_ps, outside) = step.plan, step.time
         tokens = decoding = plan.decodes.seqs
         for _, num_tokens, _, _, _ in plan.work:
             tokens += num_tokens
-        seqs = decoding + len(plan.work)
-        decodes = decoding - outcome.apart
-        self.step_ended(step.time, decodes, seqs, tokens, step.blocks_used, now_ps)
+        decodes, seqs = decoding - outcome.apart, decoding + len(plan.work)
+        self._log.add_step(duration_ps, decodes, seqs, tokens, step.blocks_used)
+        if outside:
+            self._log.add_outside(outside, 1, duration_ps)
         if decoding:
             self._in_vain = 0
+        self.last_end_ps = now_ps
         if self.keeps_steps:
             self.steps.append(step_record(step))
         for rid, tokens in outcome.emitted:
             self.emitted(rid, tokens, now_ps)
         if outcome.finished:
             self.ended(outcome)
-
-    def step_ended(
-        self, time: StepTime, decodes: int, seqs: int, tokens: int, blocks: int, now_ps: int
-    ) -> None:
-        """A step is over; `decodes` of its `seqs` requests just went on decoding."""
-        duration_ps, outside = time
-        self._log.add_step(duration_ps, decodes, seqs, tokens, blocks)
-        if outside:
-            self._log.add_outside(outside, 1, duration_ps)
-        if decodes:
-            self._in_vain = 0
-        self.last_end_ps = now_ps
 
     def emitted(self, rid: int, num_tokens: int, now_ps: int) -> None:
         """Tokens stream of a request that did more than go on decoding."""

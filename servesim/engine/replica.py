@@ -216,8 +216,7 @@ class Replica:
         scheduler, recorder = self._scheduler, self._recorder
         taken = scheduler.advance(steps)
         recorder.ran(run.durations, run.decodes.seqs, run.blocks_used, taken, now)
-        if recorder.keeps_steps:
-            recorder.keep_run(run, taken)
+        recorder.keep_run(run, taken)
         outcome = scheduler.end_run()
         if outcome.finished:
             recorder.ended(outcome)

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from servesim.app.paths import conf_dir
-from servesim.errors import MissingDataError, ServesimError, SettingError, UnknownChoiceError
-from validation.calibrate import book
+from servesim.errors import MissingDataError, ServesimError, SettingError
+from validation.calibrate import book, options
 from validation.calibrate.parameters import COST_FIELDS, Parameter, Values, chosen, part
 from validation.calibrate.runs import Residual, Runs, shortened
 from validation.calibrate.search import search
@@ -176,24 +176,14 @@ def _table(asked: Arguments, values: Values, errors: dict[str, Any]) -> Table:
 
 
 def _parsed(arguments: Sequence[str]) -> Arguments:
-    given = {
+    defaults = {
         "free": DEFAULT_FREE,
         "filter": "*",
         "share": "0.5",
         "jobs": str(cpus()),
         "write": "false",
     }
-    known = ("cases", "gpu", "engine", *given)
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ServesimError(f"cannot read '{word}': expected option=value; see --help")
-        if name not in known:
-            raise UnknownChoiceError("option", name, known)
-        given[name] = value
-    for name in ("cases", "gpu", "engine"):
-        if not given.get(name):
-            raise ServesimError(f"{name} must be given; see --help")
+    given = options.read(arguments, defaults, ("cases", "gpu", "engine"))
     return Arguments(
         Path(given["cases"]),
         given["gpu"],

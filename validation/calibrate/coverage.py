@@ -14,7 +14,8 @@ from rich.table import Table
 
 from servesim import checks
 from servesim.app.files import to_json
-from servesim.errors import MissingDataError, ServesimError, UnknownChoiceError
+from servesim.errors import MissingDataError, ServesimError
+from validation.calibrate import options
 from validation.calibrate.off import half_of, rows_of
 
 USAGE = """\
@@ -90,16 +91,7 @@ def _table(found: pd.DataFrame) -> Table:
 
 
 def _parsed(arguments: Sequence[str]) -> dict[str, str]:
-    given = {"score": "", "half": ALL, "format": FORMATS[0]}
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ServesimError(f"cannot read '{word}': expected option=value; see --help")
-        if name not in given:
-            raise UnknownChoiceError("option", name, given)
-        given[name] = value
-    if not given["score"]:
-        raise ServesimError("score must be given; see --help")
+    given = options.read(arguments, {"half": ALL, "format": FORMATS[0]}, ("score",))
     checks.choice("half", given["half"], HALVES)
     checks.choice("format", given["format"], FORMATS)
     return given

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from servesim import checks
 from servesim.app.paths import conf_dir
-from servesim.errors import ServesimError, UnknownChoiceError
-from validation.calibrate import book, spread
+from servesim.errors import ServesimError
+from validation.calibrate import book, options, spread
 from validation.calibrate.off import Off, half_of, offs, rows_of
 
 USAGE = """\
@@ -131,16 +131,8 @@ def _at(residuals: dict[str, Any], kind: str) -> str:
 
 
 def _parsed(arguments: Sequence[str]) -> Arguments:
-    given = {"score": "", "into": INTO[0], "half": HALVES[0], "write": "false"}
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ServesimError(f"cannot read '{word}': expected option=value; see --help")
-        if name not in given:
-            raise UnknownChoiceError("option", name, given)
-        given[name] = value
-    if not given["score"]:
-        raise ServesimError("score must be given; see --help")
+    defaults = {"into": INTO[0], "half": HALVES[0], "write": "false"}
+    given = options.read(arguments, defaults, ("score",))
     checks.choice("into", given["into"], INTO)
     checks.choice("half", given["half"], HALVES)
     checks.choice("write", given["write"], ("true", "false"))
